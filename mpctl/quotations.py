@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mpctl.errors import MpctlError
 
@@ -12,6 +12,7 @@ _PIECE = 12  # characters: shorter runs of a prompt are common words of any mess
 # Between quotation marks a shorter one is a quotation, unless it is one name, number, path or address.
 _BETWEEN_MARKS = re.compile(r"""(?<!\w)(['"`])(?=\S)((?:(?!\1).){3,11}?)(?<=\S)(?:\.\.\.|…)?\1(?!\w)""")
 _ONE_WORD = re.compile(r"[\w./:<>=*+-]+", re.ASCII)
+_INFORMS = re.compile(r".{0,60}?\b(?:INFO|DEBUG)\b")  # vLLM: "(EngineCore pid=1) INFO 11-23 ..."
 _REMOVED = "... (a prompt is left out)"
 # What vLLM logs with --enable-log-requests and --enable-log-outputs (vLLM 0.32, entrypoints' RequestLogger).
 _REQUEST = re.compile(r"Received request \S+: prompt: |Request \S+ (details: prompt: |JSON body: )|Generated response ")
@@ -34,6 +35,13 @@ def conceal(error: MpctlError, texts: Iterable[str]) -> None:
 def without_requests(log: str) -> str:
     """Return an engine's log without the lines that hold a request or an answer."""
     return "\n".join(line for line in log.split("\n") if not _REQUEST.search(line))
+
+
+def telling_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines of an engine's log that may tell why it ended: those that name an error, else all that do not
+    merely inform."""
+    errors = [line for line in lines if "Error" in line and "Traceback" not in line]
+    return errors or [line for line in lines if not _INFORMS.match(line)]
 
 
 def _cut(line: str, forms: str) -> str:

@@ -12,6 +12,7 @@ from infra.charts import Reference
 from mpctl.fleet import InferenceCluster
 from stacks import backends
 from stacks.settings import Settings
+from stacks.settings.existing import Existing
 from stacks.versions import Table
 
 # Outputs of the cluster layer that the next layers read, the same on both clouds.
@@ -31,7 +32,9 @@ class Plan:
     @property
     def name(self) -> str:
         """The cluster's name in the cloud. With the environment: roles, keys and clusters of two environments in one
-        account would have the same names otherwise."""
+        account would have the same names otherwise. One that exists has its own."""
+        if self.existing and self.existing.cluster:
+            return self.existing.cluster
         return f"{self.cluster.name}-{self.settings.name}"
 
     @property
@@ -43,6 +46,16 @@ class Plan:
             "cluster": self.name,
             "managed-by": "mpctl",
         }
+
+    @property
+    def existing(self) -> Existing | None:
+        """What of this cluster exists already."""
+        return self.settings.existing.get(self.cluster.name)
+
+    @property
+    def cidr(self) -> str:
+        """Addresses of the cluster's network."""
+        return self.existing.cidr if self.existing else self.settings.network.cidr
 
     def stack(self, layer: str) -> str:
         return f"{self.cluster.name}-{layer}"
@@ -62,6 +75,8 @@ class Stack(core.TerraformStack):
     def cloud_provider(self) -> None:
         """The cloud of this cluster, tagging everything it makes."""
         plan = self.plan
+        if self.node.try_find_child("aws") or self.node.try_find_child("google"):
+            return
         if plan.cluster.provider == "EKS":
             builder.provider(
                 self,
@@ -84,9 +99,26 @@ class Stack(core.TerraformStack):
             )
 
     def outputs_of(self, layer: str) -> dict[str, str]:
-        """References to the outputs of an earlier layer of the same cluster."""
+        """References to the outputs of an earlier layer of the same cluster, or to what an existing cluster has."""
+        existing = self.plan.existing
+        if existing and existing.cluster:
+            return self.outputs_of_existing(existing.cluster, existing.model_volume or "")
         backends.remote(self, self.plan.settings.backend, self.plan.stack(layer)).override_logical_id(layer)
         return {name: Reference(f"${{data.terraform_remote_state.{layer}.outputs.{name}}}") for name in OUTPUTS}
+
+    def outputs_of_existing(self, name: str, model_volume: str) -> dict[str, str]:
+        """The same for a cluster that these stacks did not make, read from the cloud."""
+        self.cloud_provider()
+        if self.plan.cluster.provider == "EKS":
+            found = builder.data(self, "aws_eks_cluster", "existing", name=name)
+            endpoint, ca = found["endpoint"], found["certificate_authority[0].data"]
+        else:
+            place = {"project": self.plan.project, "location": self.plan.cluster.region}
+            found = builder.data(self, "google_container_cluster", "existing", name=name, **place)
+            endpoint = f"https://{found['endpoint']}"
+            ca = found["master_auth[0].cluster_ca_certificate"]
+        values = {"cluster_name": name, "cluster_endpoint": endpoint, "cluster_ca": ca, "model_volume": model_volume}
+        return {key: Reference(value) for key, value in values.items()}
 
     def kubernetes_providers(self, outputs: Mapping[str, str], *, helm: bool) -> None:
         """Helm and Kubernetes providers for a cluster that exists already: never one made in the same

@@ -8,6 +8,7 @@ from typing import Any
 from stacks.clouds import Cloud
 from stacks.services.objects import UID
 from stacks.settings.gateway import Gateway
+from stacks.settings.monitoring import Monitoring, RemoteWrite
 
 Values = dict[str, Any]
 PROMETHEUS = "http://kube-prometheus-stack-prometheus.monitoring.svc"
@@ -19,8 +20,14 @@ def cert_manager() -> Values:
     return {"crds": {"enabled": True, "keep": True}}
 
 
-def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud) -> Values:
-    return {
+def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud, monitoring: Monitoring) -> Values:
+    made: Values = {}
+    if monitoring.alertmanager_secret:
+        # The chart's own configuration sends every alert to a receiver called "null".
+        made["alertmanager"] = {
+            "alertmanagerSpec": {"useExistingSecret": True, "configSecret": monitoring.alertmanager_secret}
+        }
+    return made | {
         # GKE serves DNS with kube-dns, which has no such port; its target would be down for ever.
         "coreDns": {"enabled": cloud.core_dns},
         # The control plane is the cloud's: these targets would be down for ever and their alerts would
@@ -29,6 +36,13 @@ def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud) -> Values:
         "prometheus": {
             "prometheusSpec": {
                 "retention": f"{min(log_days, 30)}d",
+                # A full disk stops Prometheus, and with it the autoscaler.
+                "retentionSize": f"{monitoring.storage_gb * 9 // 10}GiB",
+                **(
+                    {"remoteWrite": [remote_write(one) for one in stores]}
+                    if (stores := monitoring.remote_write)
+                    else {}
+                ),
                 # PodMonitors and rules of services come from the serving layer, not from this chart.
                 "podMonitorSelectorNilUsesHelmValues": False,
                 "serviceMonitorSelectorNilUsesHelmValues": False,
@@ -38,7 +52,7 @@ def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud) -> Values:
                         "spec": {
                             "accessModes": ["ReadWriteOnce"],
                             "storageClassName": storage_class,
-                            "resources": {"requests": {"storage": "50Gi"}},
+                            "resources": {"requests": {"storage": f"{monitoring.storage_gb}Gi"}},
                         }
                     }
                 },
@@ -51,6 +65,14 @@ def prometheus_stack(log_days: int, storage_class: str, cloud: Cloud) -> Values:
             "sidecar": {"dashboards": {"enabled": True, "searchNamespace": "ALL"}},
         },
     }
+
+
+def remote_write(store: RemoteWrite) -> Values:
+    """A store of samples, as the Prometheus operator names it."""
+    if store.token_secret is None:
+        return {"url": store.url}
+    credentials = {"name": store.token_secret, "key": "token"}
+    return {"url": store.url, "authorization": {"type": "Bearer", "credentials": credentials}}
 
 
 def dra_driver(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
@@ -79,6 +101,9 @@ def dcgm_exporter(cloud: Cloud, tolerations: list[Mapping[str, str]]) -> Values:
             "limits": {"cpu": "500m", "memory": "1Gi"},
         },
     }
+    # What the chart has by default, and the node images count on it: without SYS_ADMIN no container gets GPUs but by a
+    # claim (EKS images since v20260423, awslabs/amazon-eks-ami #2706).
+    values["securityContext"] = {"runAsNonRoot": False, "runAsUser": 0, "capabilities": {"add": ["SYS_ADMIN"]}}
     if cloud.driver_on_host:
         counters = "/etc/dcgm-exporter/default-counters.csv"  # the chart's own mount, which a list replaces
         values |= {

@@ -22,6 +22,7 @@ class Cloud:
     cluster_autoscaler: bool
     core_dns: bool
     internal_gateway: Mapping[str, str]
+    idle_timeout: tuple[str, int] | None
     disk_class: Mapping[str, Any]
     disk_key_parameter: str
     shared_key_parameter: str | None
@@ -44,11 +45,14 @@ CLOUDS = {
         core_dns=True,
         # Without it the load balancer of a Gateway faces the internet, and an engine has no authentication of its own.
         internal_gateway={"service.beta.kubernetes.io/aws-load-balancer-internal": "true"},
+        # The Classic Load Balancer of a Service closes a connection that is silent for 60 s, as one behind a queue is;
+        # 4000 s is the most it takes.
+        idle_timeout=("service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout", 4000),
         disk_class={"provisioner": "ebs.csi.aws.com", "parameters": {"type": "gp3", "encrypted": "true"}},
         disk_key_parameter="kmsKeyId",
         # The file system itself has the cluster's key; folders in it have none.
         shared_key_parameter=None,
-        # The NVIDIA runtime, which is the image's default, brings the driver's libraries into the exporter.
+        # The NVIDIA runtime, which is the image's default, brings the driver's libraries into a container that may ask.
         driver_on_host=False,
         # Access points give every claim a folder of its own, owned by the user that fetches and serves.
         shared_class={
@@ -77,6 +81,8 @@ CLOUDS = {
         cluster_autoscaler=False,
         core_dns=False,
         internal_gateway={"networking.gke.io/load-balancer-type": "Internal"},
+        # A passthrough load balancer forwards packets; keep-alive packets of the gateway keep its table's entries.
+        idle_timeout=None,
         disk_class={"provisioner": "pd.csi.storage.gke.io", "parameters": {"type": "pd-balanced"}},
         disk_key_parameter="disk-encryption-kms-key",
         shared_key_parameter="instance-encryption-kms-key",  # gcp-filestore-csi-driver, pkg/csi_driver/controller.go

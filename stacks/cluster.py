@@ -13,11 +13,15 @@ from infra.gcp import network as gcp_network
 from infra.gcp import pools as gcp_pools
 from mpctl.fleet import InferenceCluster, NodePool, Taint
 from stacks.base import Plan, Stack, labels
+from stacks.machines import machines
+from stacks.settings.environment import Network
 from stacks.settings.maintenance import Maintenance, stamp
 
 SYSTEM_DISK_GB = 60
 # Regions where many accounts lack one of the zones a to c: letters are mapped per account (AWS, "Regions and Zones").
 UNEVEN_REGIONS = frozenset({"ap-northeast-1", "ap-northeast-2", "ca-central-1", "sa-east-1", "us-west-1"})
+AwsNetwork = aws_network.Network | aws_network.ExistingNetwork
+LETTERS = "abcdefg"  # of zones; the network has a block for each
 POOL_LABEL = "modelplane.ai/pool"  # Modelplane pins workers to a pool by this label
 
 
@@ -30,20 +34,7 @@ class EksCluster(Stack):
         settings, cluster = plan.settings, plan.cluster
         account = builder.data(self, "aws_caller_identity", "main")
         key = eks.encryption_key(self, plan.name, cluster.region, account)
-        network = aws_network.Network(
-            self,
-            aws_network.NetworkPlan(
-                name=plan.name,
-                account=account["account_id"],
-                region=cluster.region,
-                cidr=settings.network.cidr,
-                zones=zones(cluster, settings.network.zones),
-                egress=settings.network.egress,
-                flow_logs=settings.network.flow_logs,
-                log_days=settings.log_days,
-            ),
-            key,
-        )
+        network = self.network(account, key)
         control = eks.Cluster(
             self,
             eks.ClusterPlan(
@@ -51,7 +42,7 @@ class EksCluster(Stack):
                 account=account["account_id"],
                 region=cluster.region,
                 version=plan.minor,
-                subnets=[subnet["id"] for subnet in network.subnets.values()],
+                subnets=[subnet["id"] for subnet in network.fixed],
                 public_cidrs=settings.access.public_cidrs,
                 private_cidrs=settings.access.private_cidrs,
                 admins=settings.access.admins,
@@ -68,7 +59,7 @@ class EksCluster(Stack):
         self.bucket_readers(control)
         volume = None
         if settings.shared_models:
-            volume = aws_pools.model_volume(self, plan.name, network.vpc, settings.network.cidr, network.subnets, key)
+            volume = aws_pools.model_volume(self, plan.name, network.vpc, plan.cidr, network.subnets, key)
         if settings.budget:
             self.budget()
         builder.output(self, "cluster_name", control.element["name"])
@@ -77,7 +68,33 @@ class EksCluster(Stack):
         builder.output(self, "model_volume", volume["id"] if volume else "")
         publish_next(self)
 
-    def pools(self, control: eks.Cluster, network: aws_network.Network) -> list[builder.Element]:
+    def network(self, account: builder.Element, key: builder.Element) -> AwsNetwork:
+        """A VPC of the cluster's own, or the one that exists."""
+        plan, settings = self.plan, self.plan.settings
+        if plan.existing and plan.existing.aws:
+            given = plan.existing.aws
+            for pool in plan.cluster.pools:
+                if missing := [zone for zone in pool.zones if zone not in given.subnets]:
+                    raise plan.existing.place.error(
+                        f"pool {pool.name} is in {', '.join(missing)}, and no subnet is named there",
+                        f"existing.{plan.cluster.name}.subnets",
+                        "add a private subnet of that zone",
+                    )
+            return aws_network.ExistingNetwork(self, given.vpc, given.subnets)
+        network_plan = aws_network.NetworkPlan(
+            name=plan.name,
+            account=account["account_id"],
+            region=plan.cluster.region,
+            cidr=settings.network.cidr,
+            zones=zones(plan.cluster, settings.network),
+            fixed=fixed_zones(plan.cluster, settings.network),
+            egress=settings.network.egress,
+            flow_logs=settings.network.flow_logs,
+            log_days=settings.log_days,
+        )
+        return aws_network.Network(self, network_plan, key)
+
+    def pools(self, control: eks.Cluster, network: AwsNetwork) -> list[builder.Element]:
         """The system group first, then one GPU group for each pool of the manifest."""
         settings = self.plan.settings
         before = [*network.ready, *control.ready, *control.node_attachments]
@@ -89,7 +106,7 @@ class EksCluster(Stack):
             minimum=settings.system.minimum,
             desired=settings.system.minimum,
             maximum=settings.system.maximum,
-            subnets=[subnet["id"] for subnet in network.subnets.values()],
+            subnets=[subnet["id"] for subnet in network.fixed],
             gpu=False,
             disk_key=settings.disk_keys.eks,
             tags=self.plan.tags,
@@ -98,7 +115,7 @@ class EksCluster(Stack):
         groups += [made.add(self.gpu_pool(pool, network)) for pool in self.plan.cluster.pools]
         return groups
 
-    def gpu_pool(self, pool: NodePool, network: aws_network.Network) -> aws_pools.PoolPlan:
+    def gpu_pool(self, pool: NodePool, network: AwsNetwork) -> aws_pools.PoolPlan:
         return aws_pools.PoolPlan(
             name=pool.name,
             machine=pool.hardware.machine,
@@ -113,6 +130,7 @@ class EksCluster(Stack):
             taints=taints(pool.taints),
             reservation=pool.capacity_block,
             on_demand_reservation=self.plan.settings.reservations.get(pool.name),
+            image_release=self.plan.settings.eks_image,
             surge=self.plan.settings.surge,
             disk_key=self.plan.settings.disk_keys.eks,
             tags=self.plan.tags,
@@ -123,7 +141,12 @@ class EksCluster(Stack):
         # One role an account: EKS takes one association for a namespace and an account.
         for account, buckets in buckets_of(self.plan, "s3").items():
             name = f"models_{account.replace('-', '_')}"
-            control.pod_role(name, policies.read_buckets(buckets), self.plan.settings.namespace, account)
+            control.pod_role(
+                name,
+                policies.read_buckets(buckets, self.plan.settings.disk_keys.eks_models),
+                self.plan.settings.namespace,
+                account,
+            )
 
     def budget(self) -> None:
         budget = self.plan.settings.budget
@@ -159,16 +182,7 @@ class GkeCluster(Stack):
         settings, cluster = plan.settings, plan.cluster
         assert plan.project is not None
         project = builder.data(self, "google_project", "main", project_id=plan.project)
-        network = gcp_network.Network(
-            self,
-            gcp_network.NetworkPlan(
-                name=plan.name,
-                region=cluster.region,
-                cidr=settings.network.cidr,
-                egress=settings.network.egress,
-                flow_logs=settings.network.flow_logs,
-            ),
-        )
+        network = self.network()
         control = gke.Cluster(
             self,
             gke.ClusterPlan(
@@ -198,6 +212,22 @@ class GkeCluster(Stack):
         builder.output(self, "cluster_ca", control.element["master_auth[0].cluster_ca_certificate"], sensitive=True)
         builder.output(self, "model_volume", network.network["name"])
         publish_next(self)
+
+    def network(self) -> gcp_network.Network | gcp_network.ExistingNetwork:
+        """A network of the cluster's own, or the one that exists."""
+        plan, settings = self.plan, self.plan.settings
+        if plan.existing and plan.existing.google:
+            given = plan.existing.google
+            ranges = (given.pods, given.services, given.control_plane)
+            return gcp_network.ExistingNetwork(self, plan.cluster.region, given.network, given.subnetwork, ranges)
+        network_plan = gcp_network.NetworkPlan(
+            name=plan.name,
+            region=plan.cluster.region,
+            cidr=settings.network.cidr,
+            egress=settings.network.egress,
+            flow_logs=settings.network.flow_logs,
+        )
+        return gcp_network.Network(self, network_plan)
 
     def disk_key(self, project_number: str) -> list[builder.Element]:
         """Use of the key by Compute Engine for disks and by Filestore for shared models, where one is given."""
@@ -236,6 +266,7 @@ class GkeCluster(Stack):
                 name=pool.name,
                 machine=pool.hardware.machine,
                 disk_gb=pool.hardware.disk_gb,
+                disk_type=machines()["GKE"][pool.hardware.machine].disk,
                 minimum=pool.minimum,
                 maximum=pool.maximum,
                 initial=pool.nodes,
@@ -244,6 +275,7 @@ class GkeCluster(Stack):
                 gpus=pool.hardware.accelerator_count,
                 spot=settings.capacity_type == "SPOT",
                 secure_boot=settings.secure_boot,
+                image_streaming=settings.image_streaming,
                 reservation=settings.reservations.get(pool.name),
                 flex_start=pool.name in settings.flex_start,
                 surge=settings.surge,
@@ -343,24 +375,49 @@ def publish_next(stack: Stack) -> None:
     builder.output(stack, "next_step", "MPCTL_LAYERS=platform cdktf deploy", description="Charts on this cluster")
 
 
-def zones(cluster: InferenceCluster, wanted: tuple[str, ...]) -> list[str]:
-    """The zones to span: those of the settings, or the pools' own filled up to the two that EKS requires.
+def fixed_zones(cluster: InferenceCluster, network: Network) -> list[str]:
+    """The two zones of the control plane, the NAT gateway and the system nodes: the first two of the settings, else a
+    and b. A GPU pool that comes or goes never changes them, because EKS and NAT cannot move.
 
     Raises:
-        InputError: the second zone would be guessed in a region where accounts differ in the zones they have.
+        InputError: the settings name fewer than two, or they would be guessed in a region where accounts differ in the
+            zones they have.
     """
-    spanned = sorted({zone for pool in cluster.pools for zone in pool.zones} | set(wanted))
-    if len(spanned) < 2 and cluster.region in UNEVEN_REGIONS:
+    if len(network.zones) == 1:
+        raise network.place.error("EKS needs two zones", "network.zones", "name a second one")
+    if not network.zones and cluster.region in UNEVEN_REGIONS:
         raise cluster.place.error(
             f"EKS needs two zones, and accounts differ in the zones of {cluster.region} that they have",
             "network.zones",
             f"set network.zones in the environment (aws ec2 describe-availability-zones --region {cluster.region})",
         )
-    for letter in "abcd":
-        zone = f"{cluster.region}{letter}"
-        if len(spanned) < 2 and zone not in spanned:
-            spanned.append(zone)
-    return sorted(spanned)
+    return list(network.zones or (f"{cluster.region}a", f"{cluster.region}b"))[:2]
+
+
+def zones(cluster: InferenceCluster, network: Network) -> dict[str, int]:
+    """Every zone that the network spans, with the place of its blocks: by its letter unless the settings say otherwise,
+    so that a zone which is added later takes no other zone's addresses. Without zones in the settings a to c are
+    spanned from the start, so that a GPU pool usually finds its subnet there.
+
+    Raises:
+        InputError: a zone has no block, or another zone's.
+    """
+    first = network.zones or tuple(f"{cluster.region}{letter}" for letter in "abc")
+    spanned = sorted({*first, *(zone for pool in cluster.pools for zone in pool.zones)})
+    places: dict[str, int] = {}
+    for zone in spanned:
+        letter = zone.removeprefix(cluster.region)
+        if letter not in tuple(LETTERS):
+            raise network.place.error(
+                f"{zone} is no availability zone of {cluster.region}: local zones and wavelength zones are not set up",
+                "network.zones",
+                f"set zones {cluster.region}a to {cluster.region}{LETTERS[-1]}",
+            )
+        place = network.blocks.get(zone, LETTERS.index(letter))
+        if other := next((name for name, taken in places.items() if taken == place), None):
+            raise network.place.error(f"{zone} and {other} would both have block {place}", "network.blocks")
+        places[zone] = place
+    return places
 
 
 def taints(given: tuple[Taint, ...]) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -38,13 +38,17 @@ _REFERENCE = re.compile(r"""device\.(attributes|capacity)\[(["'])([^"']+)\2\]\.(
 
 @dataclass(frozen=True)
 class Machine:
-    """One machine type: ``vcpus`` count against the cloud's GPU quota on AWS, ``gpus`` of ``type`` are on each node."""
+    """One machine type: ``vcpus`` count against the cloud's GPU quota on AWS, ``gpus`` of ``type`` are on each node.
+    ``memory`` in GiB; ``disk``: the type of boot disk that the machine takes on Google Cloud.
+    """
 
     name: str
     vcpus: int
     gpus: int
     type: str
+    memory: int
     arch: str = "amd64"
+    disk: str = "pd-balanced"
 
 
 @cache
@@ -137,6 +141,7 @@ def require_services_fit(settings: Settings, cluster: InferenceCluster) -> None:
     for service in settings.services:
         require_selectors(service)
         require_fits(service, cluster)
+        limited(service, cluster)
 
 
 def require_fits(service: Service, cluster: InferenceCluster) -> None:
@@ -157,6 +162,36 @@ def require_fits(service: Service, cluster: InferenceCluster) -> None:
             "size_gib",
             f"set diskSizeGb to at least {wanted} in the fleet manifest, or staging: pvc",
         )
+
+
+def limited(service: Service, cluster: InferenceCluster) -> Service:
+    """The service with the most pods that its autoscaler may order and the limits of its engine: as set, else as many
+    as the pools have GPUs for, and three quarters of its GPUs' share of the smallest node that may run it; the rest is
+    the node's own and of what else runs there.
+
+    Raises:
+        InputError: a limit is more than the pools have GPUs for.
+    """
+    room = sum(pool.maximum * (pool.hardware.accelerator_count // service.gpus) for pool in cluster.pools)
+    scaling = service.autoscaling
+    for name, wanted in (("max", scaling.maximum), ("min", scaling.minimum)):
+        if wanted is not None and wanted > room:
+            raise service.place.error(
+                f"{service.name} may have {wanted} pods, and the pools of {cluster.name} have GPUs for {room}",
+                f"autoscaling.{name}",
+                f"set at most {room}, or raise maxNodeCount in the fleet manifest",
+            )
+    shares = [
+        (node.vcpus * service.gpus // node.gpus, node.memory * service.gpus // node.gpus)
+        for node in (machines()[cluster.provider][pool.hardware.machine] for pool in cluster.pools)
+        if node.gpus >= service.gpus
+    ]
+    return replace(
+        service,
+        autoscaling=replace(scaling, maximum=scaling.maximum or room),
+        cpus=service.cpus or max(1, min(cpus for cpus, _ in shares) * 3 // 4),
+        memory_gib=service.memory_gib or max(1, min(memory for _, memory in shares) * 3 // 4),
+    )
 
 
 def require_selectors(service: Service) -> None:

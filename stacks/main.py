@@ -125,14 +125,22 @@ def plans(environ: Mapping[str, str], settings: Settings, fleet: Fleet, today: d
                     "minNodeCount",
                     "set minNodeCount: 1",
                 )
+        require_partition(cluster)
         require_machines(cluster)
         require_capacity(settings, cluster)
         require_services_fit(settings, cluster)
         require_way_out(cluster, settings, layers)
+        if settings.eks_image and cluster.provider == "EKS" and not settings.eks_image.startswith(f"{minor}."):
+            raise cluster.place.error(
+                f"{cluster.name} runs Kubernetes {minor}, and gpu.eks_image is {settings.eks_image}",
+                "gpu.eks_image",
+                f"set a release of {minor}, or remove it for the newest at every plan",
+            )
         if settings.budget and cluster.provider == "GKE":
             require_billing(cluster, settings.budget)
         plan = Plan(settings, cluster, table(), minor, project_of(cluster, settings, environ))
         require_short_name(plan)
+        require_existing(plan)
         made.append(plan)
     return made
 
@@ -144,6 +152,51 @@ def require_short_name(plan: Plan) -> None:
             f"the cluster would be called {plan.name}, longer than {LONGEST_NAME} characters",
             "metadata.name",
             "shorten it, or the name of the environment",
+        )
+
+
+def own_layers(plan: Plan, layers: Sequence[str]) -> list[str]:
+    """The layers without the cluster's where the cluster exists.
+
+    Raises:
+        InputError: nothing would be left to deploy.
+    """
+    if not (plan.existing and plan.existing.cluster):
+        return list(layers)
+    own = [layer for layer in layers if layer != "cluster"]
+    if not own:
+        raise plan.existing.place.error(
+            f"{plan.existing.cluster} exists already, so {plan.cluster.name} has no cluster layer",
+            f"existing.{plan.cluster.name}.cluster",
+            "deploy MPCTL_LAYERS=platform, then MPCTL_LAYERS=serving",
+        )
+    return own
+
+
+def require_existing(plan: Plan) -> None:
+    """Refuse what exists on the other cloud, and an existing cluster without a volume for shared models."""
+    existing, eks = plan.existing, plan.cluster.provider == "EKS"
+    if existing is None:
+        return
+    field = f"existing.{plan.cluster.name}"
+    if (existing.google and eks) or (existing.aws and not eks):
+        raise existing.place.error(
+            f"{plan.cluster.name} is on {plan.cluster.provider}", field, "set vpc on EKS, network on GKE"
+        )
+    if existing.cluster and plan.settings.shared_models and not existing.model_volume:
+        wanted = "an EFS file system (fs-...)" if eks else "the name of the network"
+        raise existing.place.error(
+            "shared models need a volume", f"{field}.model_volume", f"set {wanted}, or serving.shared_models: false"
+        )
+
+
+def require_partition(cluster: InferenceCluster) -> None:
+    """Policies here name resources of the commercial partition; in another one they would match nothing."""
+    if cluster.provider == "EKS" and cluster.region.startswith(("us-gov-", "cn-", "us-iso")):
+        raise cluster.place.error(
+            f"{cluster.region} is of another AWS partition (GovCloud, China), which is not set up",
+            "spec.cluster.eks.region",
+            "choose a commercial region",
         )
 
 
@@ -210,7 +263,7 @@ def main(environ: Mapping[str, str] = os.environ) -> int:
         todo = plans(environ, settings, load_fleet(environ), dt.date.today())
         app = core.App()
         for plan in todo:
-            build(app, plan, layers)
+            build(app, plan, own_layers(plan, layers))
         app.synth()
     except MpctlError as error:
         hint = f"\nhint: {error.hint}" if error.hint else ""

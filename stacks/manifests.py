@@ -2,7 +2,8 @@
 
 Files in manifests/autoscaling and manifests/monitoring are plain Kubernetes YAML in which ``${service}``
 and ``${namespace}`` stand for the service's, ``${runbooks}`` for the address its runbooks are read at, ``${slots}`` for
-the requests that one pod runs at once; any other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are
+the requests that one pod runs at once, ``${min}``, ``${max}``, ``${wait_ms}``, ``${busy}`` and ``${hold}`` for its
+autoscaling; any other ``$`` belongs to Prometheus or Grafana and stays. Absent folders are
 empty.
 """
 
@@ -20,6 +21,7 @@ from constructs import Construct
 from infra import builder, charts
 from mpctl.errors import InputError
 from stacks.services import Service
+from stacks.services.autoscaling import Autoscaling
 from stacks.settings import RUNBOOKS
 
 Document = dict[str, Any]
@@ -50,7 +52,14 @@ def manifest(
 def render(text: str, service: Service, namespace: str, file: str, runbooks: str = RUNBOOKS) -> list[Document]:
     """The documents in *text* for one service."""
     filled = Template(text).safe_substitute(
-        service=service.name, namespace=namespace, runbooks=runbooks, slots=service.slots
+        service=service.name,
+        namespace=namespace,
+        runbooks=runbooks,
+        slots=service.slots,
+        min=service.autoscaling.minimum,
+        max=service.autoscaling.maximum or service.autoscaling.minimum,
+        wait_ms=service.autoscaling.wait_ms,
+        **shares(service.autoscaling),
     )
     try:
         loaded = [document for document in yaml.safe_load_all(filled) if document]
@@ -61,6 +70,12 @@ def render(text: str, service: Service, namespace: str, file: str, runbooks: str
         if not isinstance(document, dict) or not {"apiVersion", "kind", "metadata"} <= set(document):
             raise InputError("not a Kubernetes object: apiVersion, kind and metadata are needed", file=file)
     return loaded
+
+
+def shares(autoscaling: Autoscaling) -> dict[str, object]:
+    """Targets as numbers, and in thousandths for quantities, which the API server would rewrite."""
+    busy, hold = autoscaling.busy, autoscaling.hold
+    return {"busy": busy, "hold": hold, "busy_milli": round(1000 * busy), "hold_milli": round(1000 * hold)}
 
 
 def from_folders(

@@ -45,7 +45,7 @@ class Platform(Stack):
         metrics = self.chart(
             "kube-prometheus-stack",
             "monitoring",
-            values.prometheus_stack(plan.settings.log_days, DISK, self.cloud),
+            values.prometheus_stack(plan.settings.log_days, DISK, self.cloud, plan.settings.monitoring),
             after=classes,
             minutes=20,
         )
@@ -88,7 +88,7 @@ class Platform(Stack):
         """Policies for the namespaces of the charts that were installed."""
         for namespace, callers in PLATFORM.items():
             if after := self.installed.get(namespace):
-                document = ingress_policy(namespace, callers, self.plan.settings.network.cidr)
+                document = ingress_policy(namespace, callers, self.plan.cidr)
                 manifest(self, address(document), document, after)
 
     def tolerations(self) -> list[Mapping[str, str]]:
@@ -149,7 +149,8 @@ class Platform(Stack):
         else:
             adapter = values.prometheus_adapter(adapter_rules(AUTOSCALING / "adapter" / "values.yaml"))
             self.chart("prometheus-adapter", "monitoring", adapter, after=after)
-        if self.cloud.cluster_autoscaler:
+        # Who made a cluster runs its autoscaler, whose identity is of the cluster layer.
+        if self.cloud.cluster_autoscaler and not (self.plan.existing and self.plan.existing.cluster):
             image = self.plan.versions.image(f"cluster-autoscaler-{self.plan.minor}")
             # The name is ours; a Terraform reference inside Helm's YAML would be escaped as literal text.
             chosen = values.cluster_autoscaler(self.plan.name, self.plan.cluster.region, image)

@@ -13,15 +13,18 @@ from pathlib import Path
 from constructs import Construct
 
 from infra import builder
+from mpctl.methods.preflight.drain import ANSWER_S
 from mpctl.staging.recipes import named
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
-from stacks.manifests import AUTOSCALING, FOLDER, MONITORING, Document, address, from_folders, manifest
+from stacks.machines import limited
+from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
 from stacks.services import inference_service, service_documents
 from stacks.services.gateway import gateway_documents
 from stacks.services.isolation import fetch_policy, namespace_policies, service_policies
 from stacks.services.objects import FETCH, models_claim, require_kserve, service_account
+from stacks.services.spare import spare_nodes
 from stacks.settings import Settings
 from stacks.storage import DISK, SHARED
 
@@ -61,15 +64,16 @@ def pod_security(plan: Plan) -> dict[str, str]:
 def documents(plan: Plan) -> list[Document]:
     """All documents of the layer, in the order a person would apply them."""
     settings = plan.settings
+    services = tuple(limited(service, plan.cluster) for service in settings.services)
     version = plan.versions.chart("kserve-resources").version
-    for service in settings.services:
+    for service in services:
         require_kserve(service, version)
     namespace = settings.namespace
     shared = settings.shared_models
-    staged = tuple(service for service in settings.services if service.staging == "pvc")
+    staged = tuple(service for service in services if service.staging == "pvc")
     made = [*gateway(plan), *namespace_policies(namespace)]
-    for name in sorted({service.service_account for service in settings.services}):
-        owner = next(service for service in settings.services if service.service_account == name)
+    for name in sorted({service.service_account for service in services}):
+        owner = next(service for service in services if service.service_account == name)
         made.append(service_account(owner, namespace, {}))
     if staged:
         scripts = {path.name: path.read_text("utf-8") for path in sorted(SCRIPTS.glob("*.py"))}
@@ -77,10 +81,12 @@ def documents(plan: Plan) -> list[Document]:
         made.append(models_claim(staged, namespace, SHARED if shared else DISK, shared=shared))
         made.append(fetch_policy(namespace))
     image = settings.mirror.image(plan.versions.image("fetch-model"))
-    for service in settings.services:
+    pause = settings.mirror.image(plan.versions.image("gke-pause"))
+    made += spare_nodes(settings.spare_nodes, namespace, pause)
+    for service in services:
         made += service_documents(service, namespace, image, shared=shared)
         made += service_policies(service, namespace)
-    return made + from_folders((scaling(settings), MONITORING), settings.services, namespace, settings.runbooks)
+    return made + from_folders((scaling(settings), MONITORING), services, namespace, settings.runbooks)
 
 
 def scaling(settings: Settings) -> Path:
@@ -90,29 +96,33 @@ def scaling(settings: Settings) -> Path:
 def require_one_node(settings: Settings) -> None:
     """A volume of one node serves the pods of that node: a replica that is scaled onto another would wait for ever."""
     for service in settings.services if not settings.shared_models else ():
-        for document in from_folders((scaling(settings),), [service], settings.namespace):
-            most = document["spec"].get("maxReplicas", document["spec"].get("maxReplicaCount", 1))
-            if service.staging == "pvc" and most > 1:
-                raise service.place.error(
-                    f"{service.name} may grow to {most} replicas, and with shared_models: false its models are on the "
-                    "disk of one node",
-                    "staging",
-                    "set serving.shared_models: true, or staging: storageUris, or at most one replica in "
-                    f"{scaling(settings).relative_to(FOLDER.parent)}",
-                )
+        if service.staging == "pvc" and service.autoscaling.maximum != 1:
+            raise service.place.error(
+                f"{service.name} may grow beyond one replica, and with shared_models: false its models are on the "
+                "disk of one node",
+                "staging",
+                "set serving.shared_models: true, or staging: storageUris, or autoscaling: {max: 1}",
+            )
 
 
 def gateway(plan: Plan) -> list[Document]:
     """The gateway of KServe's routes; reached from inside the network unless the settings say otherwise."""
     namespace, name = chart_values.GATEWAY.split("/")
-    internal = CLOUDS[plan.cluster.provider].internal_gateway
+    cloud = CLOUDS[plan.cluster.provider]
+    answer_s = max((service.timeout_s for service in plan.settings.services), default=ANSWER_S)
+    annotations = {} if plan.settings.gateway.public else dict(cloud.internal_gateway)
+    if cloud.idle_timeout:
+        name_of, highest = cloud.idle_timeout
+        annotations[name_of] = str(min(answer_s, highest))
     mirror = plan.settings.mirror
     envoy = mirror.image(plan.versions.image("envoy")) if mirror.registries else None
-    return gateway_documents(plan.settings.gateway, name, namespace, plan.settings.namespace, internal, envoy)
+    serving = plan.settings.namespace
+    return gateway_documents(plan.settings.gateway, name, namespace, serving, annotations, answer_s, envoy)
 
 
 def example_services(plan: Plan) -> list[Document]:
     """The KServe objects that fit this layer, for people to start from."""
     mirror, namespace = plan.settings.mirror, plan.settings.namespace
-    mirrored = [replace(service, image=mirror.image(service.image)) for service in plan.settings.services]
+    services = [limited(service, plan.cluster) for service in plan.settings.services]
+    mirrored = [replace(service, image=mirror.image(service.image)) for service in services]
     return [inference_service(service, namespace) for service in mirrored]

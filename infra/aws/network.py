@@ -8,13 +8,13 @@ and images come from ECR.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from constructs import Construct
 
 from infra.aws import policies
-from infra.builder import Element, resource
+from infra.builder import Element, data, resource
 
 # Services that nodes, add-ons and the autoscaler call. `eks-auth` is Pod Identity's; without `ec2` the VPC CNI
 # cannot attach addresses.
@@ -35,13 +35,16 @@ ENDPOINTS = (
 
 @dataclass(frozen=True)
 class NetworkPlan:
-    """Settings of a network."""
+    """Settings of a network. ``zones``: each zone's place among the blocks that the network is cut into, 0 to 6.
+    ``fixed``: two of them, for what cannot move to another zone: the control plane, the NAT gateway, system nodes.
+    """
 
     name: str
     account: str
     region: str
     cidr: str
-    zones: Sequence[str]
+    zones: Mapping[str, int]
+    fixed: Sequence[str]
     egress: str
     flow_logs: bool
     log_days: int
@@ -49,7 +52,7 @@ class NetworkPlan:
 
 class Network(Construct):
     """``subnets`` maps a zone to its private subnet. Nodes wait for ``ready``: one that boots before its way out is
-    there joins no cluster, and on destroy the way out must outlive it.
+    there joins no cluster, and on destroy the way out must outlive it. ``fixed``: the subnets that never change.
     """
 
     def __init__(self, scope: Construct, plan: NetworkPlan, key: Element) -> None:
@@ -69,9 +72,10 @@ class Network(Construct):
         resource(self, "aws_default_security_group", "default", vpc_id=self.vpc["id"], tags=self.tag("unused"))
         blocks = list(ipaddress.IPv4Network(plan.cidr).subnets(new_prefix=19))
         self.subnets = {
-            zone: self.subnet(f"private_{zone[-1]}", zone, str(blocks[index]), {"kubernetes.io/role/internal-elb": "1"})
-            for index, zone in enumerate(plan.zones)
+            zone: self.subnet(f"private_{zone[-1]}", zone, str(blocks[place]), {"kubernetes.io/role/internal-elb": "1"})
+            for zone, place in plan.zones.items()
         }
+        self.fixed = [self.subnets[zone] for zone in plan.fixed]
         # Public subnets are cut from the last /19, which the at most seven zones before it never reach.
         self.public_blocks = [str(block) for block in blocks[-1].subnets(new_prefix=24)]
         self.routes = resource(self, "aws_route_table", "private", vpc_id=self.vpc["id"], tags=self.tag("private"))
@@ -122,20 +126,20 @@ class Network(Construct):
             gateway_id=internet["id"],
         )
         self.ready.append(route)
-        first = ""
-        for index, zone in enumerate(self.plan.zones):
-            # Load balancers of services that face the internet need one public subnet a zone; only the
-            # first has the NAT.
-            public = self.subnet(f"public_{zone[-1]}", zone, self.public_blocks[index], {"kubernetes.io/role/elb": "1"})
-            self.associate(public, table)
-            first = first or public["id"]
+        public = {}
+        for zone, place in self.plan.zones.items():
+            # Load balancers of services that face the internet need one public subnet a zone; one has the NAT.
+            public[zone] = self.subnet(
+                f"public_{zone[-1]}", zone, self.public_blocks[place], {"kubernetes.io/role/elb": "1"}
+            )
+            self.associate(public[zone], table)
         address = resource(self, "aws_eip", "nat", domain="vpc", tags=self.tag("nat"))
         gateway = resource(
             self,
             "aws_nat_gateway",
             "main",
             allocation_id=address["id"],
-            subnet_id=first,
+            subnet_id=public[self.plan.fixed[0]]["id"],
             tags=self.tag("nat"),
             depends_on=[internet],
         )
@@ -237,6 +241,25 @@ class Network(Construct):
             iam_role_arn=role["arn"],
             tags=self.tag("flow"),
         )
+
+
+class ExistingNetwork(Construct):
+    """A network that somebody else made, whose private subnets have a way out; the same face as :class:`Network`."""
+
+    def __init__(self, scope: Construct, vpc: str, subnets: Mapping[str, str]) -> None:
+        super().__init__(scope, "network")
+        self.ready: list[Element] = []
+        self.vpc = data(self, "aws_vpc", "main", filter=by("vpc-id", vpc))
+        self.subnets = {
+            zone: data(self, "aws_subnet", f"private_{zone[-1]}", filter=by("subnet-id", id_))
+            for zone, id_ in subnets.items()
+        }
+        self.fixed = list(self.subnets.values())[:2]
+
+
+def by(name: str, value: str) -> list[dict[str, object]]:
+    """A filter of a data source."""
+    return [{"name": name, "values": [value]}]
 
 
 def flow_log_group(cluster: str) -> str:

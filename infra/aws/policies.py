@@ -100,10 +100,40 @@ def flow_logs(group_arn: str) -> str:
     return document(allow(actions, [group_arn, f"{group_arn}:*"]))
 
 
-def read_buckets(buckets: Sequence[str]) -> str:
-    """Read-only on these buckets, for downloading models."""
+# Actions of a deploy and a destroy by service; reads are allowed as a whole.
+DEPLOY = {
+    "ec2": "*Vpc* *Subnet* *InternetGateway *NatGateway *RouteTable *Route *SecurityGroup* *Address *LaunchTemplate* "
+    "*FlowLogs *Tags RunInstances",
+    "eks": "*",
+    "elasticfilesystem": "*FileSystem* *MountTarget* TagResource UntagResource ListTagsForResource",
+    "iam": "*Role *RolePolicy *RolePolicies *InstanceProfilesForRole UpdateAssumeRolePolicy CreateServiceLinkedRole",
+    "kms": "CreateKey DescribeKey ScheduleKeyDeletion *KeyPolicy *Alias ListAliases EnableKeyRotation CreateGrant "
+    "GetKeyRotationStatus TagResource UntagResource ListResourceTags Decrypt GenerateDataKey",
+    "logs": "*LogGroup* *RetentionPolicy AssociateKmsKey CreateLogDelivery DeleteLogDelivery TagResource UntagResource "
+    "ListTagsForResource",
+    "budgets": "ModifyBudget ViewBudget TagResource ListTagsForResource",
+    "ssm": "GetParameter",
+    "sts": "GetCallerIdentity",
+}
+# One of each, which a deploy without it stops at.
+PROBES = (
+    *("ec2:CreateVpc", "ec2:CreateNatGateway", "ec2:CreateLaunchTemplate", "eks:CreateCluster", "eks:CreateNodegroup"),
+    *("iam:CreateRole", "iam:PassRole", "kms:CreateKey", "logs:CreateLogGroup", "elasticfilesystem:CreateFileSystem"),
+)
+
+
+def deployer() -> str:
+    """The policy of who deploys and destroys the cluster layer; later layers need rights in the cluster alone."""
+    actions = [f"{service}:{action}" for service, names in DEPLOY.items() for action in names.split()]
+    reads = ["ec2:Describe*", "ec2:Get*", "iam:Get*", "iam:List*", "servicequotas:GetServiceQuota"]
+    return document(allow([*reads, *actions], ["*"]))
+
+
+def read_buckets(buckets: Sequence[str], keys: Sequence[str] = ()) -> str:
+    """Read-only on these buckets, for downloading models; *keys* encrypt what is in them."""
     arns = [f"arn:aws:s3:::{bucket}" for bucket in buckets]
     return document(
         allow(["s3:ListBucket", "s3:GetBucketLocation"], arns),
         allow(["s3:GetObject"], [f"{arn}/*" for arn in arns]),
+        *([allow(["kms:Decrypt"], list(keys))] if keys else []),
     )

@@ -25,6 +25,15 @@ RELEASES = {GPU_IMAGE: "amazon-linux-2023/x86_64/nvidia", SYSTEM_IMAGE: "amazon-
 GPU_DISK_MB_S = 500
 PRESENT = {"nvidia.com/gpu.present": "true"}
 GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}
+# The condition of a short DCGM outage, or of one while the node boots, is never cleared, and repair would replace a
+# sound node after ten minutes (aws/eks-node-monitoring-agent #266). Faults of a GPU itself have reasons of their own.
+NOT_REPAIRED = {
+    "node_monitoring_condition": "AcceleratedHardwareReady",
+    "node_unhealthy_reason": "DCGMError",
+    "min_repair_wait_time_mins": 10,
+    "repair_action": "NoAction",
+}
+LONGEST_PREFIX = 37  # of a node group's name (aws provider, node_group_name_prefix)
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
@@ -45,6 +54,7 @@ class PoolPlan:
     taints: Sequence[Mapping[str, str]] = ()
     reservation: str | None = None  # a Capacity Block, which decides machine and market
     on_demand_reservation: str | None = None
+    image_release: str | None = None  # of the node image; None: the newest, read at every plan
     surge: bool = True
     disk_key: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -116,10 +126,10 @@ class Pools(Construct):
             cluster_name=self.cluster["name"],
             # A prefix, so that a changed pool can be made beside the old one: with a fixed name there would be no GPU
             # until the new group is up.
-            node_group_name_prefix=f"{plan.name}-",
+            node_group_name_prefix=f"{plan.name[: LONGEST_PREFIX - 1]}-",
             # Without these a group keeps the minor and the image of its first day, whatever the control plane runs.
             version=self.cluster["version"],
-            release_version=self.release(image),
+            release_version=plan.image_release or self.release(image),
             node_role_arn=self.role["arn"],
             subnet_ids=list(plan.subnets),
             ami_type=image,
@@ -133,7 +143,10 @@ class Pools(Construct):
                 "max_unavailable": 1,
                 **({} if plan.surge and not reserved else {"update_strategy": "MINIMAL"}),
             },
-            node_repair_config={"enabled": True},
+            node_repair_config={
+                "enabled": True,
+                **({"node_repair_config_overrides": [NOT_REPAIRED]} if plan.gpu else {}),
+            },
             launch_template={"id": template["id"], "version": template["latest_version"]},
             depends_on=self.ready,
             lifecycle={"create_before_destroy": True, "ignore_changes": ["scaling_config[0].desired_size"]},

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from constructs import Construct
 
 from infra.builder import Element, resource
-from infra.gcp.network import PODS, SERVICES, Network
+from infra.gcp.network import ExistingNetwork, Network
 
 NODE_ROLES = ("roles/container.defaultNodeServiceAccount", "roles/artifactregistry.reader")
 WEBHOOK_PORTS = ["6443", "8443", "9443"]
@@ -40,7 +40,9 @@ class ClusterPlan:
 class Cluster(Construct):
     """``element`` is the cluster, ``nodes`` the service account of its nodes."""
 
-    def __init__(self, scope: Construct, plan: ClusterPlan, network: Network, project_number: str) -> None:
+    def __init__(
+        self, scope: Construct, plan: ClusterPlan, network: Network | ExistingNetwork, project_number: str
+    ) -> None:
         super().__init__(scope, "cluster")
         self.plan = plan
         key, grant = self.key(project_number)
@@ -94,13 +96,13 @@ class Cluster(Construct):
             datapath_provider="ADVANCED_DATAPATH",
             enable_intranode_visibility=True,
             ip_allocation_policy={
-                "cluster_secondary_range_name": PODS,
-                "services_secondary_range_name": SERVICES,
+                "cluster_secondary_range_name": network.pods,
+                "services_secondary_range_name": network.services,
             },
             private_cluster_config={
                 "enable_private_nodes": True,
                 "enable_private_endpoint": not public,
-                "master_ipv4_cidr_block": network.ranges.control_plane,
+                "master_ipv4_cidr_block": network.control_plane,
             },
             # Present even when empty: without the block every address may try.
             master_authorized_networks_config={
@@ -140,7 +142,7 @@ class Cluster(Construct):
             name=f"{plan.name}-webhooks",
             network=network.network["id"],
             direction="INGRESS",
-            source_ranges=[network.ranges.control_plane],
+            source_ranges=[network.control_plane],
             target_service_accounts=[self.nodes["email"]],
             allow=[{"protocol": "tcp", "ports": WEBHOOK_PORTS}],
         )

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from constructs import Construct
 
-from infra.builder import resource
+from infra.builder import data, resource
 
 PODS = "pods"
 SERVICES = "services"
@@ -43,12 +43,27 @@ class Ranges:
         return cls(pods=str(high), nodes=str(blocks[0]), services=str(blocks[1]), control_plane=str(control))
 
 
+class ExistingNetwork(Construct):
+    """A subnetwork that somebody else made; the same face as :class:`Network`. *ranges*: names of the secondary ranges
+    of pods and services, and the control plane's block.
+    """
+
+    def __init__(
+        self, scope: Construct, region: str, network: str, subnetwork: str, ranges: tuple[str, str, str]
+    ) -> None:
+        super().__init__(scope, "network")
+        self.network = data(self, "google_compute_network", "main", name=network)
+        self.subnet = data(self, "google_compute_subnetwork", "nodes", name=subnetwork, region=region)
+        self.pods, self.services, self.control_plane = ranges
+
+
 class Network(Construct):
-    """``network`` and ``subnet`` are what the cluster is placed in."""
+    """``network`` and ``subnet`` are what the cluster is placed in; ``pods`` and ``services`` name its ranges."""
 
     def __init__(self, scope: Construct, plan: NetworkPlan) -> None:
         super().__init__(scope, "network")
         self.ranges = Ranges.cut(plan.cidr)
+        self.pods, self.services, self.control_plane = PODS, SERVICES, self.ranges.control_plane
         self.network = resource(self, "google_compute_network", "main", name=plan.name, auto_create_subnetworks=False)
         log = {
             "aggregation_interval": "INTERVAL_10_MIN",

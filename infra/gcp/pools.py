@@ -31,7 +31,7 @@ OLD_FIRST = {"max_surge": 0, "max_unavailable": 1}
 # Arguments of node_config whose change makes other nodes; labels and taints change in place.
 REPLACING = (
     *("machine_type", "disk_size_gb", "disk_type", "image_type", "spot", "guest_accelerator"),
-    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start"),
+    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start", "gcfs_config"),
 )
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
@@ -51,6 +51,8 @@ class PoolPlan:
     gpus: int = 0
     spot: bool = False
     secure_boot: bool = True
+    image_streaming: bool = False
+    disk_type: str = "pd-balanced"
     location_policy: str = "BALANCED"
     surge: bool = True
     disk_key: str | None = None
@@ -70,7 +72,7 @@ def node_pool(
     config = {
         "machine_type": plan.machine,
         "disk_size_gb": plan.disk_gb,
-        "disk_type": "pd-balanced",
+        "disk_type": plan.disk_type,
         "image_type": "COS_CONTAINERD",
         "service_account": account["email"],
         "oauth_scopes": ["https://www.googleapis.com/auth/cloud-platform"],
@@ -95,6 +97,8 @@ def node_pool(
     if plan.flex_start:
         # GKE, "Run GPU workloads with flex-start": no reservation, no repair, any zone, from zero nodes.
         config |= {"flex_start": True, "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION"}}
+    if plan.image_streaming:
+        config["gcfs_config"] = {"enabled": True}
     if plan.disk_key:
         config["boot_disk_kms_key"] = plan.disk_key
     if gpu:

@@ -17,7 +17,7 @@ class Console(Progress, Protocol):
     def warn(self, text: str) -> None:
         """Show a warning."""
 
-    def next_command(self, arguments: str) -> None:
+    def next_command(self, command: str, remark: str = "") -> None:
         """Suggest the command to type next."""
 
     def confirm(self, question: str, *, typed: str = "") -> None:

@@ -8,7 +8,6 @@ from secrets import token_hex
 
 from mpctl import formatting
 from mpctl.app.bench.recorded import measured_by, rollouts_of
-from mpctl.app.console import Console
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
@@ -18,7 +17,15 @@ from mpctl.experiment.counters import CounterError
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import Noise, describe_power, least_gain, most_rounds, rounds_to_detect
+from mpctl.gate.power import (
+    USUAL_GAIN,
+    Noise,
+    describe_power,
+    least_gain,
+    most_rounds,
+    power_warning,
+    rounds_to_detect,
+)
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint, Meter
@@ -32,11 +39,11 @@ def plan_rounds(
     request: MeasurementRequest,
     workload: Workload,
     policy: Policy,
-    console: Console,
     noise: Noise | None,
     calibrate: Callable[[], Noise],
-) -> Workload:
-    """Return the workload with the rounds that find the gain asked for, and note its power.
+) -> tuple[Workload, str]:
+    """Return the workload with the rounds that find the gain asked for, and a sentence on its power; that is empty
+    where nothing is known, or where the plan will do.
 
     ``noise``: of an earlier measurement; without one ``calibrate`` measures it where a gain is asked for.
 
@@ -45,15 +52,14 @@ def plan_rounds(
     """
     gain = request.detect
     if gain is None:
-        if noise is not None:
-            console.note(describe_power(noise, workload, policy))
-        return workload
+        warning = power_warning(noise, workload, policy) if noise is not None else ""
+        hint = f"; --detect {formatting.share(USUAL_GAIN, 0)} plans as many rounds as it takes"
+        return workload, warning and warning + hint
     noise = noise or calibrate()
     rounds = rounds_to_detect(noise, workload, policy, gain)
     if rounds is not None:
         workload = replace(workload, repeats=rounds)
-        console.note(describe_power(noise, workload, policy, gain))
-        return workload
+        return workload, describe_power(noise, workload, policy, gain)
     most = most_rounds(workload)
     within = least_gain(noise, replace(workload, repeats=most), policy) if most > 0 else None
     reachable = "no gain is" if within is None else f"{formatting.share(within, 0)} is"

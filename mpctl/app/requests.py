@@ -80,7 +80,11 @@ class MeasurementRequest:
 @dataclass(frozen=True, slots=True)
 class TrafficRequest:
     """The movement of production traffic to the candidate. ``mirror_percent``: of the requests it gets copies of first;
-    0 for none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform."""
+    0 for none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform.
+
+    ``measure_on``: auto, or the placement of the measurement; ``users_share_percent``: the user's consent that so many
+    of the users' requests meet the candidate while it is measured; ``users_window_s``: between the readings that tell
+    users; ``measure_limit_s``: the longest predicted measurement."""
 
     steps_percent: tuple[int, ...] = ()
     mirror_percent: int = 0
@@ -88,6 +92,10 @@ class TrafficRequest:
     route: str | None = None
     keep_baseline: bool = False
     bake_s: float | None = None
+    measure_on: str = "auto"
+    users_share_percent: int | None = None
+    users_window_s: float = 10.0
+    measure_limit_s: float = 3 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +221,7 @@ class CapacityRequest:
 class RbacRequest:
     """Arguments of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
     lists the pods of all namespaces; ``purge``: whether it deletes what was recorded; ``deployments``: whether it
-    changes plain Deployments."""
+    changes plain Deployments; ``allow_in_job``: as typed, such as ``toleration:dedicated``."""
 
     role: Literal["reader", "operator"] = "operator"
     namespace: str | None = None
@@ -225,17 +233,27 @@ class RbacRequest:
     purge: bool = False
     deployments: bool = False
     admission_policy: bool = False
+    allow_in_job: tuple[str, ...] = ()
+
+
+WATCH_HOME = "mpctl-system"
 
 
 @dataclass(frozen=True, slots=True)
 class WatchInstallRequest:
-    """Arguments of `mpctl watch install`; ``policy_file``: the policy's name in messages."""
+    """Arguments of `mpctl watch install`. ``namespace``: whose services are watched, None for all; ``home``: where the
+    watch runs; ``shared_home``: other users of that namespace are trusted; ``policy_file``: the policy's name in
+    messages; ``webhook_secret``: a Secret with the webhook's address; ``without``: objects that are left out."""
 
-    namespace: str
+    namespace: str | None
     image: str
-    all_namespaces: bool = False
+    home: str = WATCH_HOME
+    shared_home: bool = False
     prometheus: str | None = None
     policy_file: str = "--watch-policy"
+    webhook_secret: str | None = None
+    webhook_format: str = "json"
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ class CliContext:
     def __init__(self, program: str, arguments: Sequence[str] = ()) -> None:
         self.program = program
         self.arguments = tuple(arguments)
-        self.terminal = Terminal.of_environment(program=program)
+        self.terminal = Terminal.of_environment()
         self.debug = False
         self.failure = 1  # the exit code of errors that have none of their own
         self.output = "table"
@@ -118,6 +118,6 @@ class CliContext:
         Raises:
             MpctlError: standard output cannot be written.
         """
-        text = render(self.output, Result(kind, record, names, table))
+        text = render(self.output, Result(kind, record, names, table), self.terminal.page_width)
         if text:
             self.terminal.result(text)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from inspect import cleandoc
 from typing import Any
 
 import click
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.registry import Table, load_command
+from mpctl.cli.size import folded_command
 from mpctl.cli.terminal import as_called
 from mpctl.errors import InputError
 
 # Commands that must work whatever the settings files say.
 _WITHOUT_SETTINGS = ("help", "completion", "config")
+_HELP = ("-h", "--help")
 
 
 def named(command: click.Command, program: str) -> click.Command:
@@ -27,12 +30,62 @@ def named(command: click.Command, program: str) -> click.Command:
     return renamed
 
 
-class LazyGroup(click.Group):
-    """A group over a table of the registry."""
+class FittedHelp(click.Command):
+    """A command whose examples are no wider than its help."""
 
-    def __init__(self, *args: Any, table: Table, **settings: Any) -> None:
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the description and the examples."""
+        written, self.help = self.help, fit_examples(cleandoc(self.help or ""), formatter.width - 2)
+        try:
+            super().format_help_text(ctx, formatter)
+        finally:
+            self.help = written
+
+
+def fit_examples(text: str, width: int) -> str:
+    """The text with its indented examples fitted into ``width``: comments move to the left, else to a line of their
+    own; a longer command is continued with a backslash."""
+    lines = text.split("\n")
+    if all(len(line) <= width for line in lines if line.startswith("  ")):
+        return text
+    split = {i: [line.strip(), ""] for i, line in enumerate(lines) if line.startswith("  ")}
+    for i, (line, _) in split.items():
+        command, gap, comment = line.partition("   ")
+        if gap or "  " in line:
+            command, _, comment = line.partition("  ")
+            split[i] = [command, comment.strip()]
+    column = max((len(command) for command, comment in split.values() if comment), default=0) + 5
+    fits = all(column + len(comment) <= width for _, comment in split.values())
+    for i, (command, comment) in split.items():
+        if comment and fits:
+            lines[i] = f"  {command}".ljust(column) + comment
+        else:
+            lines[i] = "  " + folded_command(command, width - 2, "    ") + (f"\n      {comment}" if comment else "")
+    return "\n".join(lines)
+
+
+class LazyGroup(FittedHelp, click.Group):
+    """A group over a table of the registry. ``default``: the command that is meant where none is named."""
+
+    def __init__(self, *args: Any, table: Table, default: str = "", **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.table = table
+        self.default = default
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Insert the default command unless the first argument names one."""
+        if self.default and (not args or (args[0] not in self.table and args[0] not in _HELP)):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, and the options of the default one."""
+        super().format_options(ctx, formatter)
+        default = self.get_command(ctx, self.default) if self.default else None
+        if default is not None:
+            formatter.write_paragraph()
+            formatter.write_text(f"Without a command, {ctx.command_path} means {ctx.command_path} {self.default}:")
+            default.format_options(click.Context(default, info_name=self.default, parent=ctx), formatter)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the table."""

@@ -1,5 +1,6 @@
-"""Ctrl-C. Every step can be repeated, so the first one stops the work where it is; the second, while that is still
-under way, ends the process at once."""
+"""Ctrl-C, and SIGTERM as a CI job gets it at its time limit. Every step can be repeated, so the first one stops the
+work where it is, and the error says what is left; the second, while that is still under way, ends the process at once.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +13,27 @@ from typing import NoReturn
 
 from mpctl.errors import Cancelled
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 
 @contextmanager
 def stoppable() -> Iterator[None]:
     """A block in which a first Ctrl-C raises KeyboardInterrupt and a second one ends the process."""
-    before = signal.signal(signal.SIGINT, _first)
+    before = {number: signal.signal(number, _first) for number in _SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def _first(_signal: int, _frame: object) -> NoReturn:
-    signal.signal(signal.SIGINT, _second)
+def _first(number: int, _frame: object) -> NoReturn:
+    for signal_number in _SIGNALS:
+        signal.signal(signal_number, _second)
+    again = "press Ctrl-C again" if number == signal.SIGINT else "terminate again"
     # Not through the terminal: a handler may run in the middle of a line that is being printed.
     with suppress(OSError):  # the reader may have had the Ctrl-C first: mpctl rollout 2>&1 | tee log
-        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, b"\nstopping; press Ctrl-C again to stop at once\n")
+        os.write(sys.__stderr__.fileno() if sys.__stderr__ else 2, f"\nstopping; {again} to stop at once\n".encode())
     raise KeyboardInterrupt
 
 

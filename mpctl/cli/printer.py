@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from mpctl import escaping
+from mpctl.cli.size import wrapped
 
 API_VERSION = "mpctl.dev/v1alpha1"
+_GAP = 3  # spaces between two columns
+_MOST_LINES = 6  # of a wrapped row; a table with a taller one is printed as blocks
+
+
+class _Page:
+    """``width`` of the page that is written; None without a limit."""
+
+    width: int | None = None
+
+
+@contextmanager
+def page(width: int | None) -> Iterator[None]:
+    """Fit the tables and paragraphs of this block into ``width`` columns; None: one line each, as for a pipe."""
+    before, _Page.width = _Page.width, width
+    try:
+        yield
+    finally:
+        _Page.width = before
 
 
 class Result(NamedTuple):
@@ -38,9 +58,16 @@ def document(kind: str, record: Mapping[str, Any], output: str) -> str:
     return str(yaml.safe_dump(whole, sort_keys=False, allow_unicode=True)).rstrip()
 
 
+def _one_line_each(result: Result) -> str:
+    with page(None):
+        return result.table(True)
+
+
 _FORMATS: dict[str, Format] = {
-    "table": Format(lambda r: r.table(False), "for reading; its columns may change from one version to the next"),
-    "wide": Format(lambda r: r.table(True), "the same with more columns"),
+    "table": Format(
+        lambda r: r.table(False), "for reading, as wide as the terminal; columns may change between versions"
+    ),
+    "wide": Format(_one_line_each, "the same with more columns, a line per row however wide"),
     "json": Format(
         lambda r: document(r.kind, r.record(), "json"),
         "for programs: an object with apiVersion and kind; units are in the names",
@@ -51,22 +78,84 @@ _FORMATS: dict[str, Format] = {
 FORMATS = tuple(_FORMATS)
 
 
-def render(output: str, result: Result) -> str:
-    """The text of a result in the format ``output``; may be empty."""
-    return _FORMATS[output].write(result)
+def render(output: str, result: Result, width: int | None = None) -> str:
+    """The text of a result in the format ``output``; may be empty. ``width``: of the terminal that shows it."""
+    with page(width):
+        return _FORMATS[output].write(result)
 
 
 def explain_formats() -> str:
     """The formats of ``-o``, one line each."""
-    return "\n".join(f"-o {name:<7} {form.help}" for name, form in _FORMATS.items())
+    return "\n".join(paragraph(f"-o {name:<7} {form.help}", "", " " * 11) for name, form in _FORMATS.items())
 
 
 def columns(rows: Sequence[Sequence[str]]) -> str:
-    """Left-aligned columns with three spaces between them; the last one is not padded."""
+    """Left-aligned columns with three spaces between them; the last one is not padded.
+
+    On a page that is too narrow cells are wrapped. Where that would be hard to read, each row becomes a column beside
+    the headers, or a block of ``HEADER  value`` lines below each other.
+    """
     rows = [[escaping.line(cell) for cell in row] for row in rows]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = []
-    for row in rows:
-        cells = [cell.ljust(width) for cell, width in zip(row[:-1], widths, strict=False)]
-        lines.append("   ".join([*cells, row[-1]]).rstrip())
-    return "\n".join(lines)
+    width = _Page.width
+    natural = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    if width is None or max(map(len, _lines(rows, natural))) <= width:
+        return "\n".join(_lines(rows, natural))
+    fitted = _fitted(rows, natural, width)
+    folded = [[_cell(cell, size) for cell, size in zip(row, fitted, strict=True)] for row in rows]
+    tall = max(len(cell) for row in folded[1:] for cell in row) if rows[1:] else 1
+    if len(natural) > 2 and (tall > _MOST_LINES or sum(fitted) + _GAP * (len(fitted) - 1) > width):
+        return _upright(rows, width)
+    flat = [[cell[i] if i < len(cell) else "" for cell in row] for row in folded for i in range(max(map(len, row)))]
+    return "\n".join(_lines(flat, fitted))
+
+
+def page_width(otherwise: int) -> int:
+    """Width of the page; ``otherwise`` where it has no limit, and at most that."""
+    return otherwise if _Page.width is None else min(_Page.width, otherwise)
+
+
+def paragraph(text: str, indent: str = "", deeper: str = "") -> str:
+    """The text wrapped to the page, its first line indented by ``indent`` and the others by ``deeper``."""
+    width = _Page.width
+    return indent + text if width is None else wrapped(text, width, indent, deeper)
+
+
+def _lines(rows: Sequence[Sequence[str]], widths: Sequence[int]) -> list[str]:
+    padded = ([*(cell.ljust(size) for cell, size in zip(row[:-1], widths, strict=False)), row[-1]] for row in rows)
+    return [(" " * _GAP).join(row).rstrip() for row in padded]
+
+
+def _fitted(rows: Sequence[Sequence[str]], natural: Sequence[int], width: int) -> list[int]:
+    """Widths that fit the page: the widest columns are narrowed first, none below its longest word."""
+    words = [max((len(word) for row in rows for word in row[i].split()), default=0) for i in range(len(natural))]
+    if len(natural) <= 2:  # of a label and its text only the text is narrowed, whatever its words are
+        words[-1] = min(words[-1], max(width - _GAP - natural[0], 1)) if len(natural) == 2 else min(words[-1], width)
+    free = width - _GAP * (len(natural) - 1)
+    for cap in range(max(natural), 0, -1):
+        sizes = [min(whole, max(least, cap)) for whole, least in zip(natural, words, strict=True)]
+        if sum(sizes) <= free:
+            return sizes
+    return words
+
+
+def _upright(rows: Sequence[Sequence[str]], width: int) -> str:
+    """A table by its columns: the headers on the left, and a column per row where they fit."""
+    turned = list(zip(*rows, strict=True))
+    natural = [max(map(len, column)) for column in rows]
+    if sum(natural) + _GAP * (len(natural) - 1) > width:
+        return "\n\n".join(_block(rows[0], row, width) for row in rows[1:])
+    sizes = [max(len(row[i]) for row in turned) for i in range(len(rows))]
+    return "\n".join(_lines(turned, sizes))
+
+
+def _cell(cell: str, width: int) -> list[str]:
+    import textwrap
+
+    return textwrap.wrap(cell, max(width, 1), break_on_hyphens=False) or [""]
+
+
+def _block(header: Sequence[str], row: Sequence[str], width: int) -> str:
+    label = max(map(len, header)) + _GAP
+    return "\n".join(
+        wrapped(cell, width, name.ljust(label), " " * label) for name, cell in zip(header, row, strict=True) if cell
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from mpctl import __version__
+from mpctl import __version__, commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup, named
 from mpctl.cli.options.shared import shared_options
@@ -42,7 +42,7 @@ def cli(**_shared: Any) -> None:
     \b
     Examples:
       mpctl local up -f service.yaml          start a service on this machine
-      mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
+      mpctl rollout --spec ngram              measure n-gram, promote it if it pays
       mpctl rollback                          restore the service exactly
       mpctl history                           list what was done
     """
@@ -51,6 +51,7 @@ def cli(**_shared: Any) -> None:
 def run(program: str, arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; the one place where errors become codes."""
     call = CliContext(program, arguments)
+    commands.set_reader(commands.Reader(program))
     instruction = os.environ.get(_COMPLETE)
     if instruction:
         return _complete(call, instruction)
@@ -104,7 +105,7 @@ def _explain(call: CliContext, error: BaseException) -> int:
         terminal.error(*explain(error))
         return 2
     if isinstance(error, click.Abort | KeyboardInterrupt | EOFError):
-        terminal.error("interrupted", "run 'mpctl status' to see unfinished operations")
+        terminal.error("interrupted", f"run '{commands.line('status', '-A')}' to see unfinished operations")
         return Cancelled.exit_code
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _NO_ROOM):
         terminal.error(*_refused(error))

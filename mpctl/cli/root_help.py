@@ -9,10 +9,10 @@ Usage: mpctl [OPTIONS] COMMAND [ARGS]...
   back exactly.
 
   Examples:
-    mpctl local up -f service.yaml          start a service on this machine
-    mpctl rollout --spec ngram              measure n-gram speculation, promote it if it pays
-    mpctl rollback                          restore the service exactly
-    mpctl history                           list what was done
+    mpctl local up -f service.yaml   start a service on this machine
+    mpctl rollout --spec ngram       measure n-gram, promote it if it pays
+    mpctl rollback                   restore the service exactly
+    mpctl history                    list what was done
 
 Options:
   --version                       Show the version and exit.

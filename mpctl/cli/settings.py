@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from mpctl import commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.terminal import Terminal
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _PLACE = ("platform", "namespace", "context", "kubeconfig", "as_user", "request_timeout")
+_CLUSTER = (("context", "--context"), ("kubeconfig", "--kubeconfig"), ("as_user", "--as"))
+_CHOICE = ("platform", "namespace", "context", "kubeconfig", "as_user")
 _REST = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 
 
@@ -44,15 +47,50 @@ def configure(ctx: click.Context, own: dict[str, Any]) -> CliContext:
         verbose=pick(ctx, own, "verbose"),
         asks=not own.get("no_input"),
         yes=bool(own.get("yes")),
-        program=context.program,
     )
     context.debug = pick(ctx, own, "debug")
     context.output = own.get("output") or context.output
     shared = {name: pick(ctx, own, name) for name in _PLACE}
+    commands.set_reader(_reader(ctx, own, context))
     local = ctx.parent is not None and ctx.parent.info_name == "local"
     context.shared = shared
     context.find_place = lambda: _place(shared, context.terminal, local=local)
     return context
+
+
+def _reader(ctx: click.Context, own: dict[str, Any], context: CliContext) -> commands.Reader:
+    """The reader of this call's messages: what was typed for it alone is repeated in every command."""
+    typed = {name: pick(ctx, own, name) for name in _CHOICE if _is_typed(ctx, name)}
+    usual = {name: _untyped(ctx, name) if name in typed else pick(ctx, own, name) for name in _CHOICE}
+
+    def options() -> tuple[tuple[str, str], ...]:
+        from mpctl.app.session.place import find_platform
+
+        cluster = [(flag, str(typed[name])) for name, flag in _CLUSTER if typed.get(name) is not None]
+        platform, expected = context.place.platform, usual["platform"] or "auto"
+        if platform == "local":
+            cluster = []  # without effect there
+        if expected == "auto":
+            expected = find_platform(*(typed.get(name) or usual[name] for name in ("context", "kubeconfig")))
+        return (*cluster, *([("--platform", platform)] if platform != expected else ()))
+
+    def namespace() -> str:
+        if usual["namespace"]:
+            return str(usual["namespace"])
+        if context.place.platform == "local":
+            return "" if "namespace" in typed else "default"
+        from mpctl.platform.kubernetes.api.connection import namespace_of
+
+        return namespace_of(context.place.kubeconfig, context.place.context)
+
+    return commands.Reader(context.program, options, namespace)
+
+
+def _untyped(ctx: click.Context, name: str) -> Any:
+    """The value of a shared option without the command line: of its variable, a settings file, or its default."""
+    option = next(param for param in ctx.command.params if param.name == name)
+    value = option.value_from_envvar(ctx)
+    return value if value is not None else option.get_default(ctx)
 
 
 def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
@@ -72,7 +110,10 @@ def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
 
 def pick(ctx: click.Context, own: dict[str, Any], name: str) -> Any:
     """A flag behind the command wins over one before it, and both over everything else."""
-    root = ctx.find_root()
-    early = root.get_parameter_source(name) is ParameterSource.COMMANDLINE
     late = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    return root.params[name] if early and not late else own[name]
+    return ctx.find_root().params[name] if _is_typed(ctx, name) and not late else own[name]
+
+
+def _is_typed(ctx: click.Context, name: str) -> bool:
+    sources = (of.get_parameter_source(name) for of in (ctx, ctx.find_root()))
+    return ParameterSource.COMMANDLINE in sources

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import click
 
+from mpctl import commands
 from mpctl.cli.registry import COMMANDS, every_command
 from mpctl.errors import InputError
 
@@ -180,7 +181,7 @@ def _unknown(setting: Setting, name: str, known: Iterable[str], message: str) ->
     elif owners:
         hint = f"it is an option of {', '.join(owners)}: write it below that name"
     else:
-        hint = "run 'mpctl help config' for the format of the file"
+        hint = f"run '{commands.line('help', 'config')}' for the format of the file"
     raise InputError(message, file=setting.file, line=setting.line, field=name, hint=hint)
 
 

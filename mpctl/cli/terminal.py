@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from mpctl import escaping
-from mpctl.cli.size import height, width
+from mpctl.cli.size import folded_command, height, width, width_of, wrapped
 from mpctl.errors import Cancelled, InputError, MpctlError
 
 if TYPE_CHECKING:
     from mpctl.rollout.ports import RoundProgress
 
 _REDRAW_S = 0.2
+_HEAD = 16  # columns of a step's name
 _ALTERNATE, _NORMAL = "\033[?1049h\033[?25l", "\033[?25h\033[?1049l"
 
 
@@ -30,8 +31,7 @@ class _Unread(Exception):
 
 
 class Terminal:
-    """``color``: whether to use it on standard error. ``live``: whether a line there may be redrawn. ``program``: how
-    the user calls us, for hints."""
+    """``color``: whether to use it on standard error. ``live``: whether a line there may be redrawn."""
 
     def __init__(
         self,
@@ -42,7 +42,6 @@ class Terminal:
         verbose: int = 0,
         asks: bool = True,
         yes: bool = False,
-        program: str = "mpctl",
     ) -> None:
         self.color = color
         self.live = live
@@ -50,7 +49,6 @@ class Terminal:
         self.verbose = verbose
         self.asks = asks
         self.yes = yes
-        self.program = program
         self._step = ""
         self._round = ""
         self._open_line = False
@@ -81,6 +79,11 @@ class Terminal:
     def err(self) -> TextIO:
         """Standard error."""
         return sys.stderr
+
+    @property
+    def page_width(self) -> int | None:
+        """Width of the terminal that shows results; None where they go to a file or a pipe."""
+        return width_of(self.out)
 
     # Results
 
@@ -151,7 +154,7 @@ class Terminal:
         if self.live:
             self._draw(detail)
         else:
-            self._say(self._head() + detail)
+            self._say(detail, self._step_head, "cyan")
 
     def update(self, detail: str) -> None:
         """Show the step's progress: redrawn on a terminal, elsewhere only with -v."""
@@ -160,15 +163,16 @@ class Terminal:
             return
         if not self.live:
             if self.verbose:
-                self._say(f"{'':<16}{detail}")
+                self._say(detail, " " * _HEAD)
         elif time.monotonic() - self._last_draw >= _REDRAW_S:
             self._last_draw = time.monotonic()
             self._draw(f"{self._round}; {detail}" if self._round else detail)
 
-    def note(self, text: str) -> None:
-        """Print a line."""
+    def note(self, text: str, color: str = "") -> None:
+        """Print a line, its first word in a colour where one is given."""
         if not self.quiet:
-            self._say(escaping.lines(text))
+            head, _, body = text.partition(" ") if color else ("", "", text)
+            self._say(escaping.lines(body), f"{head} " if head else "", color)
 
     def round(self, progress: RoundProgress) -> None:
         """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
@@ -176,27 +180,33 @@ class Terminal:
         if self.quiet:
             return
         self._round = round_line(progress)
+        if self.live and len(self._round) > width() - _HEAD - 1:
+            self._round = round_line(progress, short=True)
         if self.live:
             self._draw(self._round)
         else:
-            self._say(self._head() + self._round)
+            self._say(self._round, self._step_head, "cyan")
         if self.verbose and progress.verdict:
-            self._say(f"{'':<16}{progress.verdict}")
+            self._say(progress.verdict, " " * _HEAD)
 
-    def next_command(self, arguments: str) -> None:
+    def next_command(self, command: str, remark: str = "") -> None:
         """Suggest the command to type next."""
         if not self.quiet:
-            self._say(f"{self._paint('next:', 'cyan')} {self.program} {escaping.line(arguments)}")
+            space, comment = ("   # ", remark) if remark else ("", "")
+            command, columns = escaping.line(command), width_of(self.err)
+            if columns is not None and len(f"next: {command}{space}{comment}") > columns:
+                command, space, comment = folded_command(command, columns - len("next: ")), "", ""
+            self._write_lines(f"{self._stamp()}{self._paint('next:', 'cyan')} {command}{space}{comment}")
 
     def warn(self, text: str) -> None:
         """Print a warning; also when quiet."""
-        self._say(f"{self._paint('warning:', 'yellow')} {escaping.lines(text)}")
+        self._say(escaping.lines(text), "warning: ", "yellow")
 
     def error(self, message: str, hint: str | None) -> None:
         """Show an error and what to do next."""
-        self._say(f"{self._paint('error:', 'red')} {escaping.lines(message)}")
+        self._say(escaping.lines(message), "error: ", "red")
         if hint:
-            self._say(f"{self._paint('hint:', 'cyan')} {escaping.lines(as_called(hint, self.program))}")
+            self._say(escaping.lines(hint), "hint: ", "cyan")
 
     def aside(self, text: str) -> None:
         """Print a text as it is; also when quiet."""
@@ -238,11 +248,18 @@ class Terminal:
 
         return stoppable()
 
-    def _say(self, text: str) -> None:
-        self._write_lines(self._stamp() + text)
+    def _say(self, text: str, head: str = "", color: str = "") -> None:
+        """Write a text behind its head, wrapped to the terminal; the lines after the first are indented."""
+        stamp, columns = self._stamp(), width_of(self.err)
+        if columns is not None:
+            first = " " * len(stamp + head)
+            text = wrapped(text, max(columns, 40), first, first if len(head) == _HEAD else "  ")[len(first) :]
+        label = head.rstrip()
+        self._write_lines(stamp + self._paint(label, color) + head[len(label) :] + text)
 
     def _draw(self, detail: str) -> None:
-        self._tell(f"\r\033[K{self._head()}{detail[: width() - 17]}")
+        head = self._paint(self._step_head, "cyan")
+        self._tell(f"\r\033[K{head}{shortened(detail, width() - _HEAD - 1)}")
         self._open_line = True
 
     def _finish_line(self) -> None:
@@ -274,24 +291,41 @@ class Terminal:
                 f"standard output cannot be written: {error.strerror}", hint="free space on its disk"
             ) from error
 
-    def _head(self) -> str:
-        return self._paint(f"{self._step:<16}", "cyan")
+    @property
+    def _step_head(self) -> str:
+        return f"{self._step:<{_HEAD}}"
 
     def _stamp(self) -> str:
         return time.strftime("%Y-%m-%dT%H:%M:%S%z ") if self.verbose > 1 else ""
 
     def _paint(self, text: str, color: str) -> str:
-        return click.style(text, fg=color) if self.color else text
+        return click.style(text, fg=color) if self.color and color and text else text
 
 
-def round_line(progress: RoundProgress) -> str:
-    """``round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)``."""
+def round_line(progress: RoundProgress, *, short: bool = False) -> str:
+    """``round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)``; short:
+    ``3/12, at most 2 min left: throughput 1.31x (1.20 to 1.45)``."""
     from mpctl.formatting import duration
 
-    figures = ", ".join(f"{name} {estimate} ({interval})" for name, estimate, interval in progress.figures)
     remaining = f"at most {duration(progress.remaining_s)} left"
-    head = f"round {progress.number} of at most {progress.at_most}, {duration(progress.elapsed_s)} spent, {remaining}"
+    if short:
+        head = f"{progress.number}/{progress.at_most}, {remaining}"
+    else:
+        number, spent = f"round {progress.number} of at most {progress.at_most}", duration(progress.elapsed_s)
+        head = f"{number}, {spent} spent, {remaining}"
+    figures = ", ".join(
+        f"{name.removesuffix(' ratio') if short else name} {estimate} ({interval})"
+        for name, estimate, interval in progress.figures
+    )
     return f"{head}: {figures}" if figures else head
+
+
+def shortened(text: str, columns: int) -> str:
+    """The text cut to a width at a word, with an ellipsis."""
+    if len(text) <= columns:
+        return text
+    cut = text[: columns - 1]
+    return f"{cut.rpartition(' ')[0] or cut}".rstrip(";,:") + "…"
 
 
 def drop(stream: TextIO) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from mpctl import commands
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Cloud
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
@@ -75,16 +76,20 @@ class Ledger:
             os.fsync(out.fileno())
 
 
+def _restore(cluster: str, pool: str) -> str:
+    return commands.line("capacity", cluster, "--pool", pool, "--restore", "--objects", "FILE")
+
+
 def enlarge(cloud: Cloud, ledger: Ledger, pool: Pool, add: int, now: Callable[[], datetime]) -> tuple[int, bool]:
     """Enlarge ``pool`` by ``add`` nodes; return its new size and whether anything was done now."""
     last = ledger.last()
     if last and last.event == "enlarged":
         if pool.size >= last.after:
             return pool.size, False
-        hint = f"Return it first: mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE"
+        hint = f"Return it first: {_restore(ledger.cluster, pool.name)}"
         raise Conflict(f"Pool {pool.name} was enlarged to {last.after} at {last.at} and has {pool.size} now", hint=hint)
     if last and last.event == "returning":
-        hint = f"Finish it first: mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE"
+        hint = f"Finish it first: {_restore(ledger.cluster, pool.name)}"
         raise Conflict(f"Pool {pool.name} is being returned since {last.at}", hint=hint)
     before, after = (last.before, last.after) if last and last.event == "enlarging" else (pool.size, pool.size + add)
     if after > pool.maximum:
@@ -112,9 +117,7 @@ def restore(cloud: Cloud, ledger: Ledger, pool: Pool, now: Callable[[], datetime
     try:
         set_to = cloud.resize(pool, last.before)
     except MpctlError as error:
-        error.hint = (
-            error.hint or f"mpctl capacity {ledger.cluster} --pool {pool.name} --restore --objects FILE tries again"
-        )
+        error.hint = error.hint or f"{_restore(ledger.cluster, pool.name)} tries again"
         raise
     ledger.append("returned", set_to, last.after, now())
     return set_to, True

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl import commands
 from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, label, place, since_s, title
 from mpctl.doctor.finding import Finding
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
 FORBIDDEN = "the current user may not read them"
-FIX_UNREAD = "mpctl rbac --role reader prints the role that may"
 _SHOWN = 5  # calls of one command; mpctl rbac --calls lists all
+
+
+def _fix_unread() -> str:
+    return f"{commands.line('rbac', '--role', 'reader')} prints the role that may"
+
+
 # mpctl.platform.kubernetes.api.names and .text write these; a test compares them.
 SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
 
@@ -59,7 +65,7 @@ def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
             "note",
             ", ".join(resources),
             f"could not be read, so the checks that depend on them were skipped: {reason}",
-            FIX_UNREAD if reason == FORBIDDEN else "",
+            _fix_unread() if reason == FORBIDDEN else "",
             "docs/how-to/rbac.md" if reason == FORBIDDEN else "",
         )
 
@@ -71,18 +77,18 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
     if not facts.denied:
         yield Finding("rights", "ok", "current user", f"may make every call that mpctl makes in {where}")
         return
-    commands: dict[str, list[str]] = {}
+    by_command: dict[str, list[str]] = {}
     for denied in facts.denied:
         for command in denied.commands:
-            commands.setdefault(command, []).append(denied.call)
-    for command, calls in sorted(commands.items()):
+            by_command.setdefault(command, []).append(denied.call)
+    for command, calls in sorted(by_command.items()):
         yield Finding(
             "rights",
             "warn",
             f"mpctl {command}",
             f"would be refused in {where}: the current user may not {', '.join(calls[:_SHOWN])}"
             + (f" and make {len(calls) - _SHOWN} more calls" if len(calls) > _SHOWN else ""),
-            "mpctl rbac prints the roles; an administrator applies them",
+            f"{commands.line('rbac', namespace=facts.namespace)} prints the roles; an administrator applies them",
             "docs/how-to/rbac.md",
         )
 
@@ -102,13 +108,19 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
                 "warn",
                 title("Lease", lease),
                 f"{holder} locked service {name} and did not renew the {_duration(lease):.0f} s lease for {age:.0f} s",
-                f"mpctl status {name} shows the unfinished operation; mpctl resume {name} continues it",
+                f"{commands.line('status', name, namespace=place(lease)[0])} shows the unfinished operation; "
+                f"{commands.line('resume', name, namespace=place(lease)[0])} continues it",
                 "docs/how-to/rollout.md",
             )
 
 
 def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
-    """Interrupted operations and leftover candidates."""
+    """Interrupted operations, leftover candidates, and objects that look like a ledger's."""
+    for described in facts.look_alikes:
+        subject, _, text = described.partition(" of ")
+        yield Finding(
+            "ledger-look-alike", "warn", subject, f"of {text}", "delete what owns it", "docs/explanation/kubernetes.md"
+        )
     services = {place(s): s for s in facts.known("inferenceservices")}
     for (namespace, name), operation in sorted(facts.unfinished.items()):
         if not any(is_held(x, facts) and (place(x)[0], service_of(x)) == (namespace, name) for x in leases_of(facts)):
@@ -117,7 +129,8 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "warn",
                 f"service {namespace}/{name}",
                 f"{operation} was interrupted",
-                f"mpctl resume {name} -n {namespace} continues it, mpctl rollback {name} -n {namespace} undoes it",
+                f"{commands.line('resume', name, namespace=namespace)} continues it, "
+                f"{commands.line('rollback', name, namespace=namespace)} undoes it",
                 "docs/how-to/rollout.md",
             )
     for (namespace, name), candidate in services.items():
@@ -125,7 +138,8 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
             continue
         baseline = service_of(candidate)
         subject = title("InferenceService", candidate)
-        delete = f"kubectl -n {namespace} delete inferenceservice {name} when nothing uses it"
+        retire = commands.line("retire", baseline, namespace=namespace)
+        delete = f"{commands.kubectl('delete', 'inferenceservice', name, namespace=namespace)} when nothing uses it"
         if (namespace, baseline) not in services:
             yield Finding(
                 "candidate-orphan",
@@ -141,7 +155,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "note",
                 subject,
                 f"runs side by side with service {baseline} although no rollout is in progress; it holds its GPU",
-                f"a retained baseline makes rollback fast: mpctl retire {baseline} deletes it; else {delete}",
+                f"a retained baseline makes rollback fast: {retire} deletes it; else {delete}",
                 "docs/how-to/rollout.md",
             )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl import commands
 from mpctl.doctor.access import holder_of
 from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, condition, each, is_true, place, title
 from mpctl.doctor.finding import Finding
@@ -80,9 +81,10 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
             if least == most and place(service) in facts.unfinished:
                 yield from _pinned(facts, service, title(kind, autoscaler))
             elif least == most:
+                own = any(o.get("kind") == "InferenceService" for o in each(autoscaler, "metadata", "ownerReferences"))
                 yield Finding(
                     "autoscaler-pinned",
-                    "warn",
+                    "note" if own else "warn",
                     title(kind, autoscaler),
                     f"cannot scale: minimum and maximum are both {least}",
                     "if a rollout by hand pinned it, set the maximum it had",
@@ -101,26 +103,37 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Finding]:
     if holder_of(facts, service) is None:
+        namespace, name = place(service)
+        resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
         yield Finding(
             "autoscaler-pinned",
             "fail",
             subject,
             "is pinned by an interrupted rollout: it cannot scale with load",
-            f"mpctl resume {place(service)[1]} continues it, mpctl rollback {place(service)[1]} undoes it",
+            f"{resume} continues it, {rollback} undoes it",
             _AUTOSCALING,
         )
+
+
+def _is_fixed(hpa: Thing) -> bool:
+    least = at(hpa, "spec", "minReplicas")
+    return bool((1 if least is None else least) == at(hpa, "spec", "maxReplicas"))
 
 
 def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
     for hpa in facts.known("horizontalpodautoscalers"):
         active = condition(hpa, "ScalingActive")
         if at(active, "status") == "False" and at(active, "reason") != "ScalingDisabled":
+            fixed = _is_fixed(hpa)  # KServe makes one of a minimum and a maximum of 1 for every service
             yield Finding(
                 "hpa-inactive",
-                "fail",
+                "note" if fixed else "fail",
                 title("HPA", hpa),
-                f"does not scale, {at(active, 'reason')}: {at(active, 'message')}",
-                "check the metric; without it the HPA scales neither up nor down",
+                f"does not scale, {at(active, 'reason')}: {at(active, 'message')}"
+                + ("; its minimum is its maximum, so there is nothing to scale" if fixed else ""),
+                "set a larger maximum before you rely on it"
+                if fixed
+                else "check the metric; without it the HPA scales neither up nor down",
                 "kubernetes-sigs/prometheus-adapter#644, #673",
             )
 

@@ -41,7 +41,8 @@ class ClusterFacts:
     ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) may exist.
     ``kserve_fields``: dotted paths below an InferenceService's spec that the schema has, where it was asked.
     ``denied``: None when not asked. ``owners``: (namespace, service) -> another writer. ``unfinished``:
-    (namespace, service) -> the operation that its ledger leaves open.
+    (namespace, service) -> the operation that its ledger leaves open. ``look_alikes``: objects that only look like
+    entries of a ledger, described.
     """
 
     now: datetime
@@ -56,6 +57,7 @@ class ClusterFacts:
     denied: tuple[Denied, ...] | None = None
     owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
     unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    look_alikes: tuple[str, ...] = ()
 
     def read(self, resource: str) -> Sequence[Thing] | None:
         """Return the objects of a resource, None when they were not read."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl import commands
 from mpctl.doctor.api import DRA
 from mpctl.doctor.facts import ClusterFacts, Thing, age_s, at, each, is_true, label, place, title
 from mpctl.doctor.finding import Finding, Severity
@@ -61,7 +62,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
             "warn",
             "cluster",
             f"none of {len(nodes)} nodes has a GPU label, a GPU to allocate or a ResourceSlice of {DRIVER}",
-            "if the pool is at zero, mpctl capacity reports whether it can grow",
+            f"if the pool is at zero, {commands.line('capacity', 'CLUSTER')} reports whether it can grow",
             "docs/how-to/clouds.md",
         )
     for node in gpus:
@@ -217,7 +218,7 @@ def check_growth(facts: ClusterFacts) -> Iterator[Finding]:
             "note",
             f"node group {', '.join(pools)}",
             "cluster autoscaler cannot start a group from zero for pods with claims",
-            "keep the group's minimum at 1 or more; mpctl capacity reads it",
+            f"keep the group's minimum at 1 or more; {commands.line('capacity', 'CLUSTER')} reads it",
             "kubernetes/autoscaler#10199",
         )
 

@@ -8,12 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl import commands
 from mpctl.doctor.access import ARM
 from mpctl.doctor.autoscaling import predictor
-from mpctl.doctor.facts import ClusterFacts, Thing, age_s, annotation, at, condition, each, is_true, place, title
+from mpctl.doctor.facts import (
+    SERVICE_LABEL,
+    ClusterFacts,
+    Thing,
+    age_s,
+    annotation,
+    at,
+    condition,
+    each,
+    is_true,
+    label,
+    place,
+    title,
+)
 from mpctl.doctor.finding import Finding
 from mpctl.doctor.gpus import LIMIT
 from mpctl.estimate.capacity import DRIVER, gpu_nodes
+from mpctl.manifest.engine.starts import starts_vllm
+from mpctl.methods.preflight.drain import path_findings, route_limits
 
 MEASURED = "KServe 0.20 controller, measured"
 MODE, STOP = "serving.kserve.io/deploymentMode", "serving.kserve.io/stop"
@@ -74,7 +90,8 @@ def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
             "fail",
             _title(service),
             ("reports Ready, because an old pod serves, but " if healthy else "") + "; ".join(reasons),
-            f"mpctl rollback {name} -n {namespace}, or remove what blocks the pod; while it waits it may hold a GPU",
+            f"{commands.line('rollback', name, namespace=namespace)}, or remove what blocks the pod; while it waits it "
+            "may hold a GPU",
             MEASURED,
         )
 
@@ -130,7 +147,7 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
                 "every change needs a second GPU, and none is free: the new pod can never start "
                 "while KServe still reports Ready",
                 "set predictor.deploymentStrategy.rollingUpdate: {maxSurge: 0, maxUnavailable: 1} and accept the "
-                "downtime, or add capacity: mpctl capacity",
+                f"downtime, or add capacity: {commands.line('capacity', 'CLUSTER')}",
                 MEASURED,
             )
 
@@ -196,6 +213,11 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
+def _rollout(service: Thing) -> str:
+    namespace, name = place(service)
+    return commands.line("rollout", name, "--spec", "METHOD", namespace=namespace)
+
+
 def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
     for service in facts.known("inferenceservices"):
         mode = annotation(service, MODE) or str(at(service, "status", "deploymentMode") or "Standard")
@@ -207,7 +229,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 _title(service),
                 "uses spec.canary, which mounts no storageUris, weighs no traffic and cannot be promoted for a change "
                 "of arguments",
-                f"remove it and use mpctl rollout {place(service)[1]}",
+                f"remove it and use {_rollout(service)}",
                 "kserve/kserve#5335, #5912, #5984",
             )
         if standard and at(service, "spec", "predictor", "canaryTrafficPercent") is not None:
@@ -216,7 +238,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 "warn",
                 _title(service),
                 f"sets canaryTrafficPercent, which mode {mode} accepts and ignores: all traffic goes to the new spec",
-                f"remove it and use mpctl rollout {place(service)[1]}",
+                f"remove it and use {_rollout(service)}",
                 MEASURED,
             )
         stopped = annotation(service, STOP)
@@ -242,9 +264,56 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 "note",
                 _title(service),
                 f"belongs to {owner}",
-                "mpctl render prints the changed manifest for the place it comes from",
+                f"{commands.line('render', '-f', 'MANIFEST', '--spec', 'METHOD')} prints the changed manifest for the "
+                "place it comes from",
                 "docs/how-to/gitops.md",
             )
 
 
-CHECKS = (check_probes, check_stuck, check_surge, check_claims, check_specs)
+def _engines(facts: ClusterFacts) -> Iterator[tuple[str, Thing, Thing]]:
+    """Title, pod template and engine's container of every workload that runs an engine, of each kind."""
+    for service in facts.known("inferenceservices"):
+        deployment = facts.of("deployments", place(service)[0], predictor(service)) or {}
+        if engine := engine_of(deployment):
+            yield _title(service), at(deployment, "spec", "template", "spec"), engine
+    for deployment in facts.known("deployments"):
+        owner = next((o for o in each(deployment, "metadata", "ownerReferences") if at(o, "controller")), None)
+        kind, name = at(owner, "kind") or "Deployment", at(owner, "name") or place(deployment)[1]
+        if kind in ("Deployment", "LLMInferenceService") and label(deployment, SERVICE_LABEL) is None:
+            pod = at(deployment, "spec", "template", "spec")
+            subject = "/".join(filter(None, (place(deployment)[0], str(name))))
+            yield from ((f"{kind} {subject}", pod, engine) for engine in each(pod, "containers") if _is_vllm(engine))
+    for group in facts.known("leaderworkersets"):
+        template = at(group, "spec", "leaderWorkerTemplate")
+        pod = at(template, "leaderTemplate", "spec") or at(template, "workerTemplate", "spec")
+        subject = title("LeaderWorkerSet", group)
+        yield from ((subject, pod, engine) for engine in each(pod, "containers") if _is_vllm(engine))
+
+
+def _is_vllm(container: Thing) -> bool:
+    command, args = each(container, "command"), each(container, "args")
+    words = [str(word) for word in command] or None
+    return starts_vllm(str(container.get("image") or ""), words, [str(word) for word in args])
+
+
+def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:
+    """Answers that a route cuts, and requests that a stopping pod loses."""
+    limits = {}
+    for service in facts.known("inferenceservices"):
+        namespace, name = place(service)
+        routes = [route for route in facts.known("httproutes") if place(route)[0] == namespace]
+        limits[_title(service)] = route_limits(routes, f"{name}-predictor")
+    for subject, pod, engine in _engines(facts):
+        image = str(engine.get("image") or "")
+        for warning in path_findings(subject.split()[0], limits.get(subject, ()), pod, engine, image=image):
+            yield Finding(
+                "answers-cut" if warning.id == "answers-cut" else "requests-lost",
+                "warn",
+                subject,
+                warning.reason,
+                warning.todo,
+                warning.source,
+            )
+
+
+CHECKS = (check_request_path, check_probes, check_stuck, check_surge, check_claims, check_specs)

@@ -15,6 +15,8 @@ _PRODUCTS = {
     "a100": "A100-80GB-SXM",
     "a100-40gb": "A100-40GB-SXM",
     "a100-80gb": "A100-80GB-SXM",
+    "tesla-a100": "A100-40GB-SXM",
+    "h100-mega-80gb": "H100-SXM",
     "a100-sxm4-40gb": "A100-40GB-SXM",
     "a100-sxm4-80gb": "A100-80GB-SXM",
     "b200": "B200-SXM",

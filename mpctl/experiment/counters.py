@@ -9,14 +9,22 @@ an answer is never generated (4.00 tokens per step were read so where 1.00 was t
 Every counter has a ``_created`` gauge beside it and one series per data-parallel ``engine``: series are selected by
 their exact sample name and summed over all labels but ``position`` before anything is divided. Averages of ratios per
 engine break the identity ``acceptance length = 1 + sum of per-position rates``, which is checked on every window.
+
+The page is another's text. Only lines of the series above are parsed, and they are limited in number, length and
+labels, because the parser's time grows with the square of the labels of a line.
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from prometheus_client.samples import Sample
 
 _SPEC = "vllm:spec_decode_num_"
 _PLAIN = {
@@ -42,8 +50,23 @@ _HISTOGRAMS = {
     "ttft_buckets": "vllm:time_to_first_token_seconds_bucket",
     "tpot_buckets": "vllm:request_time_per_output_token_seconds_bucket",
 }
-_BUCKETS_OF = {sample: field for field, sample in _HISTOGRAMS.items()}
-_FIELD_OF = {sample: field for field, sample in _PLAIN.items()}
+_LATENCY = "vllm:e2e_request_latency_seconds"
+_READ_ONCE = {  # gauges, and what is read of a process since its start: no window differences them
+    "running": "vllm:num_requests_running",
+    "waiting": "vllm:num_requests_waiting",
+    "latency_seconds": f"{_LATENCY}_sum",
+    "latency_count": f"{_LATENCY}_count",
+}
+_BUCKETS_OF = {f"{_LATENCY}_bucket": "latency_buckets", **{sample: field for field, sample in _HISTOGRAMS.items()}}
+_FIELD_OF = {sample: field for field, sample in {**_PLAIN, **_READ_ONCE}.items()}
+_STARTED = "process_start_time_seconds"
+_NAMES = frozenset((*_FIELD_OF, *_BUCKETS_OF, _PER_POSITION, _STARTED))
+
+# vLLM 0.32 exports 70 of these series per data-parallel engine, with 2 or 3 labels and 100 characters each.
+_MOST_SERIES = 10_000
+_MOST_LABELS = 64
+_LONGEST_LINE = 8192
+_SHAPE = re.compile(r"[ \t]*([A-Za-z_:][A-Za-z0-9_:]*)[ \t]*[{ \t]")
 
 
 Buckets = tuple[tuple[float, float], ...]
@@ -59,6 +82,7 @@ class Counters:
     """One reading, summed over engines. None means the series is absent: for the speculation counters, that it is off.
 
     ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
+    ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started.
     """
 
     generation_tokens: float | None = None
@@ -81,6 +105,11 @@ class Counters:
     ttft_buckets: Buckets = ()
     tpot_buckets: Buckets = ()
     started: float | None = None
+    running: float | None = None
+    waiting: float | None = None
+    latency_seconds: float | None = None
+    latency_count: float | None = None
+    latency_buckets: Buckets = ()
 
     @classmethod
     def parse(cls, text: str) -> Counters:
@@ -90,44 +119,93 @@ class Counters:
             CounterError: the text is no exposition, a counter is NaN or infinite, or a series is duplicate.
         """
         known_series: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
-        from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
-
         sums: dict[str, float] = {}
-        buckets: dict[str, dict[float, float]] = {field: {} for field in _HISTOGRAMS}
+        buckets: dict[str, dict[float, float]] = {field: {} for field in _BUCKETS_OF.values()}
         positions: dict[int, float] = {}
-        try:
-            for family in text_string_to_metric_families(text):
-                for sample in family.samples:
-                    if sample.name in _FIELD_OF or sample.name in _BUCKETS_OF or sample.name == _PER_POSITION:
-                        series = (sample.name, tuple(sorted(sample.labels.items())))
-                        if series in known_series:  # summed, it would double what was counted
-                            raise CounterError(
-                                f"duplicate series in /metrics: {sample.name} with labels {sample.labels}"
-                            )
-                        known_series.add(series)
-                    if sample.name in _FIELD_OF:
-                        field = _FIELD_OF[sample.name]
-                        sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
-                    elif sample.name in _BUCKETS_OF:
-                        bound = float(sample.labels.get("le", "inf"))
-                        if math.isfinite(bound):
-                            counts = buckets[_BUCKETS_OF[sample.name]]
-                            counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
-                    elif sample.name == _PER_POSITION:
-                        index = _position(sample.labels.get("position", ""))
-                        positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
-                    elif sample.name == "process_start_time_seconds":
-                        sums["started"] = _finite(sample.name, sample.value)
-        except CounterError:
-            raise
-        except (ValueError, KeyError) as error:
-            raise CounterError(f"/metrics is not a Prometheus exposition ({error})") from error
+        for sample in samples(text, _NAMES):
+            if sample.name == _STARTED:
+                sums["started"] = _finite(sample.name, sample.value)
+                continue
+            series = (sample.name, tuple(sorted(sample.labels.items())))
+            if series in known_series:  # summed, it would double what was counted
+                raise CounterError(f"duplicate series in /metrics: {sample.name} with labels {sample.labels}")
+            known_series.add(series)
+            if sample.name in _FIELD_OF:
+                field = _FIELD_OF[sample.name]
+                sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
+            elif sample.name == _PER_POSITION:
+                index = _position(sample.labels.get("position", ""))
+                positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
+            else:
+                bound = _bound(sample.labels.get("le", "inf"))
+                if math.isfinite(bound):
+                    counts = buckets[_BUCKETS_OF[sample.name]]
+                    counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
+        histograms = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
         return cls(
             per_position=tuple(positions[i] for i in sorted(positions)),
-            ttft_buckets=tuple(sorted(buckets["ttft_buckets"].items())),
-            tpot_buckets=tuple(sorted(buckets["tpot_buckets"].items())),
+            ttft_buckets=histograms["ttft_buckets"],
+            tpot_buckets=histograms["tpot_buckets"],
+            latency_buckets=histograms["latency_buckets"],
             **sums,
         )
+
+    @property
+    def latency_s(self) -> float | None:
+        """Mean time of a whole request since the process started, in seconds."""
+        return _ratio(self.latency_seconds, self.latency_count)
+
+    @property
+    def latency_p99_s(self) -> float | None:
+        """Upper bound of the 99th percentile of it, by the engine's histogram."""
+        bound = _bucket_quantile(self.latency_buckets, self.latency_count, 0.99)
+        return None if bound is None else bound / 1000.0
+
+
+def samples(text: str, names: Collection[str]) -> Iterator[Sample]:
+    """Parse the samples of these names from a Prometheus text exposition; no other line is parsed.
+
+    Raises:
+        CounterError: the text is no exposition, or has more or larger series of these names than an engine exports.
+    """
+    lines = list(_lines_of(text, names))
+    from prometheus_client.parser import text_string_to_metric_families  # brings an HTTP server with it
+
+    try:
+        for family in text_string_to_metric_families("\n".join(lines) + "\n" if lines else ""):
+            yield from family.samples
+    except (ValueError, KeyError) as error:
+        raise CounterError(f"/metrics is not a Prometheus exposition ({error})") from error
+
+
+def _lines_of(text: str, names: Collection[str]) -> Iterator[str]:
+    """Lines of the samples of these names, each within its limits. Of any other line only the beginning is read."""
+    number = start = 0
+    while start < len(text):
+        end = text.find("\n", start)
+        end = len(text) if end < 0 else end
+        shape = _SHAPE.match(text, start, end)
+        if shape is None:
+            if text[start:end].strip()[:1] not in ("", "#"):
+                raise CounterError("/metrics is not a Prometheus exposition (a line is neither a sample nor a comment)")
+        elif shape[1] in names:
+            number += 1
+            line = text[start : min(end, start + _LONGEST_LINE + 1)]
+            if number > _MOST_SERIES:
+                raise CounterError(f"/metrics has more than {_MOST_SERIES} series of vLLM's counters")
+            if len(line) > _LONGEST_LINE or line.count("=") > _MOST_LABELS:
+                raise CounterError(
+                    f"/metrics: a line of {shape[1]} has more than {_MOST_LABELS} labels or {_LONGEST_LINE} characters"
+                )
+            yield line
+        start = end + 1
+
+
+def _bound(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError as error:
+        raise CounterError(f"/metrics is not a Prometheus exposition (a bucket ends at {text[:80]!r})") from error
 
 
 def _finite(name: str, value: float) -> float:
@@ -229,12 +307,16 @@ class Window:
         that count has at least generated minus accepted tokens, and at least a draft's step per draft and a first step
         per request. That is too few for short answers: acceptances are counted before an answer is cut at its stop or
         its limit, so up to K tokens per answer are accepted and never generated.
+
+        The engine observes the latency of a step when its output is read. A step of a request that was over by then (a
+        stop string, a client that left), or that is read after the window, is in no latency, and its draft is counted
+        all the same. More drafts than latencies are therefore as many steps as drafts.
         """
         if self.accepted is None or self.drafts is None or not self.generation_tokens:
             return None
         first = self.ttft_count if self.ttft_count is not None else self.queue_count
         if self.itl_count is not None and first is not None:
-            return self.itl_count + first or None
+            return max(self.itl_count + first, self.drafts) or None
         return max(self.generation_tokens - self.accepted, self.drafts + (first or 0.0)) or None
 
     @property

@@ -10,14 +10,16 @@ stands; the load client sends it as messages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from mpctl.errors import InputError
 
 CHAT = "\x1echat "
 _AT_ONCE = 8
+_NAMED = 4  # faults of a file that are named besides the first
 _NESTED = ("request", "body", "request_body")  # where logs of gateways and servers keep what was sent
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "function": "tool"}
 _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
@@ -76,21 +78,44 @@ def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
 
 
 def _sessions(text: str, file: str) -> list[tuple[str, list[str]]]:
-    records = [(place, record) for place, record in _records(text, file)]
-    if not records:
+    sessions: list[tuple[str, list[str]]] = []
+    faults: list[InputError] = []
+    for line, record in _records(text, file):
+        try:
+            sessions.append(_session(record(), file, line))
+        except InputError as error:
+            faults.append(error)
+    if faults:
+        raise _joined(faults)
+    if not sessions:
         raise InputError("holds no prompts", file=file, hint=_HINT)
-    return [_session(record, file, line) for line, record in records]
+    return sessions
 
 
-def _records(text: str, file: str) -> Iterator[tuple[int, Any]]:
-    """Every record with its line, or with its number in a JSON list."""
+def _joined(faults: Sequence[InputError]) -> InputError:
+    """The first fault of a file, with the lines of the others."""
+    first, *others = faults
+    if not others:
+        return first
+    named = "; ".join(f"line {fault.line}: {fault.reason}" for fault in others[:_NAMED])
+    hidden = len(others) - _NAMED
+    reason = f"{first.reason}; {named}" + (f"; and {hidden} more" if hidden > 0 else "")
+    return InputError(reason, file=first.file, line=first.line, field=first.field, hint=first.hint)
+
+
+def _records(text: str, file: str) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Every record, to be read, with its line, or with its number in a JSON list."""
     if text.lstrip()[:1] == "[":
-        listed = _loads(text, file, None)
-        yield from enumerate(listed, start=1)
+        for number, record in enumerate(_loads(text, file, None), start=1):
+            yield number, partial(_same, record)
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
         if line.strip():
-            yield number, _loads(line, file, number)
+            yield number, partial(_loads, line, file, number)
+
+
+def _same(record: Any) -> Any:
+    return record
 
 
 def _loads(text: str, file: str, line: int | None) -> Any:

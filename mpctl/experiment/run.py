@@ -14,6 +14,8 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.experiment.block import Block, require_figures
 from mpctl.experiment.cell import Cell
+from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.records import decode, encode
 from mpctl.stats.alpha_spending import MOST_LOOKS
@@ -78,7 +80,9 @@ class Run:
     """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
     the service's requests that are of the class, 0..1. ``planned``: rounds at most, each followed by an interim
     analysis, to which the intervals are adjusted; 0 where all rounds are analysed once. ``max_tokens``: limit of an
-    answer; 0 where it is unknown."""
+    answer; 0 where it is unknown. ``placement``: the engines that were measured; ``users``: the load that users brought
+    to the service before, None where nobody read it; ``traffic``: their requests on both arms, where these were
+    measured."""
 
     id: str
     created: str
@@ -92,6 +96,9 @@ class Run:
     blocks: tuple[Block, ...]
     planned: int = 0
     max_tokens: int = 0
+    placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None
+    traffic: UsersTraffic | None = None
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
 from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.pairing import Pairing
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import Placement
 from mpctl.gate.estimates import Figure, Stages, measure_figures, measure_intervals
 from mpctl.gate.overall import cell_shares, overall_gain
 from mpctl.gate.policy import Policy
+from mpctl.gate.users_traffic import compare_traffic
 from mpctl.stats.interval import Interval
+
+_OF_ANSWERS = ("length_ratio", "tokens_per_step", "first_acceptance", "coverage")  # figures that no user's load changes
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,8 @@ class Comparison:
     ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
-    ``separate``: one arm was measured as a whole before the other.
+    ``separate``: one arm was measured as a whole before the other. ``margin``: the share by which the bounds of speed
+    were moved outwards.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
@@ -59,22 +65,30 @@ class Comparison:
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False)
     separate: bool = False
+    margin: float = 0.0
     round_requests: float = 0.0
     round_seconds: float = 0.0
 
     @classmethod
     def of(
-        cls, cell: Cell, blocks: Sequence[Block], policy: Policy | None = None, *, stages: Stages | None = None
+        cls,
+        cell: Cell,
+        blocks: Sequence[Block],
+        policy: Policy | None = None,
+        *,
+        stages: Stages | None = None,
+        fresh: bool = False,
     ) -> Comparison:
         """Pair the cell's blocks of both arms; ``blocks`` may hold those of other cells. The default ``stages`` are
-        those of the analysis after the last round."""
+        those of the analysis after the last round. ``fresh``: each block is of an engine that was started for it."""
         policy = policy or Policy()
         mine = [b for b in blocks if b.cell == cell]
         pairing = Pairing.of(mine)
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
-        figures = measure_figures(pairing, stages, policy.max_drift)
+        margin = policy.max_drift if pairing.separate else 0.0 if fresh else policy.max_pod_gap
+        figures = measure_figures(pairing, stages, margin)
         sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
@@ -91,9 +105,10 @@ class Comparison:
             repeated=repeated,
             sent=sent,
             time_per_token_ratios=tuple(s for r in pairing.rounds for s in r.time_per_token_ratios),
-            intervals=measure_intervals(pairing, stages, figures),
+            intervals=measure_intervals(pairing, stages, figures, margin),
             figures=figures,
             separate=pairing.separate,
+            margin=margin,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
         )
@@ -128,6 +143,8 @@ class Analysis:
     shares: Mapping[str, float] = field(default_factory=dict)
     calibration: Calibration | None = None
     overall: Interval | None = None
+    placement: Placement = Placement.SERVICE
+    traffic: UsersTraffic | None = None
 
     @classmethod
     def of(
@@ -144,7 +161,10 @@ class Analysis:
         stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells))
         known = source if isinstance(source, Run) else None
         shares = known.shares if known else {}
-        compared = tuple(Comparison.of(cell, blocks, policy, stages=stages) for cell in cells)
+        fresh = known is not None and known.placement is Placement.TURNS
+        compared = tuple(Comparison.of(cell, blocks, policy, stages=stages, fresh=fresh) for cell in cells)
+        if known is not None and known.placement.users_set_load:
+            compared = tuple(_on_users(comparison, known.traffic or UsersTraffic(), policy) for comparison in compared)
         weights = cell_shares([c.cell.traffic for c in compared], shares)
         gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
@@ -157,6 +177,8 @@ class Analysis:
             prompts=known.prompts if known else {},
             shares=shares,
             calibration=known.calibration if known else None,
+            placement=known.placement if known else Placement.SERVICE,
+            traffic=known.traffic if known else None,
         )
 
     def of_cell(self, cell: Cell) -> Comparison:
@@ -165,6 +187,16 @@ class Analysis:
             if comparison.cell == cell:
                 return comparison
         raise KeyError(cell)
+
+
+def _on_users(comparison: Comparison, traffic: UsersTraffic, policy: Policy) -> Comparison:
+    """Return the comparison with the speed that users saw in place of that of prompts, which were sent beside users."""
+    intervals = {name: i for name, i in comparison.intervals.items() if name in _OF_ANSWERS}
+    figures = {name: f for name, f in comparison.figures.items() if name in _OF_ANSWERS}
+    ratio_of_users = compare_traffic(traffic, policy).tpot_ratio
+    if ratio_of_users is not None:
+        intervals["time_per_token_ratio"] = ratio_of_users
+    return replace(comparison, intervals=intervals, figures=figures)
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:

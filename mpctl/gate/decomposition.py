@@ -83,7 +83,7 @@ class Decomposition:
         base_step, cand_step = _step_times(base, cand)
         if not length or not per_step or not per_base_step or not base_step or not cand_step:
             return None
-        covered = window.coverage or 0.0
+        bare = formatting.share(1.0 - (window.coverage or 0.0), 0)
         outside_decoding = measured.value / (per_step / per_base_step * base_step / cand_step)
         lost = (
             "faster"
@@ -94,7 +94,11 @@ class Decomposition:
         )
         rows = [
             ("drafts", length, f"a step that carries a draft yields {length:.2f} tokens"),
-            ("steps without a draft", per_step / length, f"{1 - covered:.0%} of the steps carried no draft"),
+            (
+                "steps without a draft",
+                per_step / length,
+                f"{bare} of the steps carried no draft",
+            ),
             (
                 "baseline speculates",
                 1 / per_base_step,

@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from mpctl.experiment.pairing import Pairing
 from mpctl.gate.policy import Policy
 from mpctl.stats.alpha_spending import nominal_levels
-from mpctl.stats.confidence import Stage, Trimmed, mean_interval, ratio_interval, widened
+from mpctl.stats.confidence import Stage, Trimmed, gap_beyond, joined, mean_interval, ratio_interval, widened
 from mpctl.stats.interval import Interval
 from mpctl.stats.quantiles import quantile_ratio
 
 TAIL = 0.99
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
+SPEED = ("throughput_ratio", "time_per_token_ratio", "tpot", "ttft", "queue_wait")
 SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
 
 
@@ -53,7 +54,9 @@ class Stages:
 class Figure:
     """One number per round: ``values`` in order, of ratios their logarithms, and how their mean is estimated.
     ``pooled``: the same figure with every stall and every round, None where nothing is cut or trimmed. ``allowance``:
-    by how much each bound is moved outwards, of ratios in logarithms, where the arms were not measured in turns."""
+    the error, of ratios in logarithms, that no number of rounds shows. ``correlated``: the arms were measured one after
+    the other, so that a round resembles the one before it and a drift may be as large as the allowance.
+    """
 
     values: tuple[float, ...]
     ratio: bool
@@ -61,22 +64,33 @@ class Figure:
     trim: float = 0.0
     pooled: float | None = None
     allowance: float = 0.0
+    correlated: bool = False
 
     @property
     def interval(self) -> Interval:
         """The mean with its confidence interval."""
-        correlated = self.allowance > 0
         make = ratio_interval if self.ratio else mean_interval
-        return widened(make(self.values, self.stage, self.trim, correlated), self.allowance, ratio=self.ratio)
+        return self.allowed(make(self.values, self.stage, self.trim, self.correlated))
+
+    def allowed(self, interval: Interval) -> Interval:
+        """The interval with the allowance: a drift moves both bounds outwards, a constant difference between two
+        engines is an error of its own beside that of the rounds."""
+        return (widened if self.correlated else joined)(interval, self.allowance, ratio=self.ratio)
+
+    def gap(self, gap: float) -> float:
+        """Return how far beyond a limit the mean is as far as rounds can show it."""
+        return gap - self.allowance if self.correlated else gap_beyond(gap, self.allowance)
 
     @property
     def trimmed(self) -> Trimmed:
         """The mean and its spread, of ratios in logarithms."""
-        return Trimmed.of(self.values, self.trim, correlated=self.allowance > 0)
+        return Trimmed.of(self.values, self.trim, correlated=self.correlated)
 
 
-def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) -> dict[str, Figure]:
+def measure_figures(pairing: Pairing, stages: Stages, margin: float = 0.0) -> dict[str, Figure]:
     """Return the figures of a cell by the names of :class:`mpctl.gate.analysis.Comparison`.
+
+    ``margin``: the share by which equal arms may differ in every round, by which the bounds of speed move outwards.
 
     Requests that stall are cut. Means of a block's requests (throughput, TPOT, TTFT, queue wait) are also trimmed over
     the rounds; times per token are not, which are ratios of prompts.
@@ -102,15 +116,16 @@ def measure_figures(pairing: Pairing, stages: Stages, max_drift: float = 0.0) ->
         mean = math.fsum(cand - base for base, cand in raw) / len(raw) if raw else None
         figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
     known = {name: figure for name, figure in figures.items() if figure.values}
-    if not pairing.separate or not max_drift:
+    if not margin:
         return known
-    apart = dict.fromkeys(
-        ("throughput_ratio", "time_per_token_ratio", "tpot", "ttft", "queue_wait"), math.log1p(max_drift)
-    )
+    allowances = dict.fromkeys(SPEED, math.log1p(margin))
     for name in ("ttft", "queue_wait"):
         times = steady.times(f"{name}_ms")
-        apart[f"{name}_ms"] = max_drift * math.fsum(base for base, _ in times) / max(len(times), 1)
-    return {name: replace(figure, allowance=apart.get(name, 0.0)) for name, figure in known.items()}
+        allowances[f"{name}_ms"] = margin * math.fsum(base for base, _ in times) / max(len(times), 1)
+    return {
+        name: replace(figure, allowance=allowances[name], correlated=pairing.separate) if name in allowances else figure
+        for name, figure in known.items()
+    }
 
 
 def _trimmed_ratio(times: list[tuple[float, float]], raw: list[tuple[float, float]], stages: Stages) -> Figure:
@@ -118,12 +133,14 @@ def _trimmed_ratio(times: list[tuple[float, float]], raw: list[tuple[float, floa
     return Figure(tuple(_logs(times)), True, stages.lower, TRIM, cand / base if base else None)
 
 
-def measure_intervals(pairing: Pairing, stages: Stages, figures: Mapping[str, Figure]) -> dict[str, Interval]:
+def measure_intervals(
+    pairing: Pairing, stages: Stages, figures: Mapping[str, Figure], margin: float = 0.0
+) -> dict[str, Interval]:
     """Return the confidence intervals of the figures, and of the ratios of 99th percentiles."""
-    return {**{name: figure.interval for name, figure in figures.items()}, **_tails(pairing, stages)}
+    return {**{name: figure.interval for name, figure in figures.items()}, **_tails(pairing, stages, margin)}
 
 
-def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
+def _tails(pairing: Pairing, stages: Stages, margin: float) -> dict[str, Interval]:
     """Return the ratios of the 99th percentiles of the load client's times."""
     ratios: dict[str, Interval] = {}
     if not stages.tail:
@@ -136,7 +153,8 @@ def _tails(pairing: Pairing, stages: Stages) -> dict[str, Interval]:
         if base and cand:
             ratio = quantile_ratio(cand, base, TAIL, stages.tail)
             if ratio is not None:
-                ratios[f"{name}_p99"] = replace(ratio, level=stages.lower.level)  # simultaneous, as everywhere
+                wide = (widened if pairing.separate else joined)(ratio, math.log1p(margin), ratio=True)
+                ratios[f"{name}_p99"] = replace(wide, level=stages.lower.level)  # simultaneous, as everywhere
     return ratios
 
 

@@ -91,6 +91,27 @@ class FirstPosition:
         }
 
 
+# Drafts after which nothing more is learned in minutes: a share of so many is known to 3 % (95 %).
+ENOUGH_DRAFTS = 1000
+
+
+def served_enough(polls: Sequence[Window], policy: Policy, *, draft_model: bool) -> bool:
+    """Return whether production traffic has shown that the drafts pass: ENOUGH_DRAFTS of them, tokens per step with the
+    whole interval above the limit, and for a draft with weights of its own its first position."""
+    window = Window.total(tuple(polls))
+    if (window.drafts or 0) < ENOUGH_DRAFTS:
+        return False
+    per_step = _tokens_per_step(polls)
+    if per_step is None or not per_step.above(policy.min_tokens_per_step):
+        return False
+    return not draft_model or FirstPosition.of(policy, window).outcome is Outcome.PASS
+
+
+def _tokens_per_step(polls: Sequence[Window]) -> Interval | None:
+    steps = [(poll.generation_tokens, poll.steps) for poll in polls if poll.steps]
+    return quotient_interval([g for g, _ in steps], [s for _, s in steps if s], (1 - LEVEL) / 2)
+
+
 def judge_served_drafts(polls: Sequence[Window], policy: Policy, *, draft_model: bool) -> str:
     """Return why a candidate's drafts do not pay on production traffic; "" while nothing shows that.
 
@@ -102,8 +123,7 @@ def judge_served_drafts(polls: Sequence[Window], policy: Policy, *, draft_model:
     if (window.drafts or 0) < MIN_DRAFTS:
         return ""
     reasons = []
-    steps = [(poll.generation_tokens, poll.steps) for poll in polls if poll.steps]
-    per_step = quotient_interval([g for g, _ in steps], [s for _, s in steps if s], (1 - LEVEL) / 2)
+    per_step = _tokens_per_step(polls)
     if per_step is not None and per_step.below(policy.min_tokens_per_step, strictly=True):
         reasons.append(
             f"tokens per step {per_step.value:.2f} (at least {policy.min_tokens_per_step:.2f}; "
@@ -119,5 +139,5 @@ MISMATCH_HINT = (
     "likely causes: a head trained for another target or another version of it, other weights than the name says, "
     "another tokenizer or chat template, other auxiliary layers than in training, a quantised target "
     "under the head of a full one; "
-    "choose a draft made for this target (mpctl drafts lists published ones), or check both revisions"
+    "choose a draft made for this target (the drafts command lists published ones), or check both revisions"
 )

@@ -84,10 +84,9 @@ def _of_rule(c: Comparison, rule: RuleResult, stages: Stages, planned: int) -> t
     made = figure.trimmed
     higher = rule.rule == "throughput"
     gap = made.mean - limit if higher else limit - made.mean
-    apart = figure.allowance
     promote = stages.higher.below if higher else stages.lower.above
     reject = stages.higher.above if higher else stages.lower.below
     return (
-        chance_to_decide(gap - apart, made, planned, promote),
-        chance_to_decide(-gap - apart, made, planned, reject),
+        chance_to_decide(figure.gap(gap), made, planned, promote),
+        chance_to_decide(figure.gap(-gap), made, planned, reject),
     )

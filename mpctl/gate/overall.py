@@ -32,4 +32,5 @@ def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], sta
     if len(known) != len(figures) or len(counts) != 1:
         return None
     rounds = zip(*(figure.values for figure in known), strict=True)
-    return ratio_interval([math.fsum(w * v for w, v in zip(weights, r, strict=True)) for r in rounds], stage)
+    joint = ratio_interval([math.fsum(w * v for w, v in zip(weights, r, strict=True)) for r in rounds], stage)
+    return known[0].allowed(joint)

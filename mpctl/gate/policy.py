@@ -70,6 +70,18 @@ class Policy:
         "two equal days 8 % apart",
         most=10.0,
     )
+    max_pod_gap: float = _term(
+        0.1,
+        "all",
+        _SHARE,
+        "by how much two equal engines (processes, pods, GPUs) that live side by side may differ for as long as both "
+        "live; no number of rounds shows it, so no bound of a speed comes nearer to its estimate than this, and with "
+        "the noise of the rounds it adds up as independent errors do; it is 0 where arms take turns on one GPU, and "
+        "max_drift takes its place where one arm was measured after the other",
+        "two equal engines on one machine: 3 to 4 % apart in five of five measurements; at a spread of 3 % between "
+        "pods 10 % keeps false verdicts at 2 % (simulation)",
+        most=10.0,
+    )
     min_compared: float = _term(8, "samples", "prompts", "fewer prompts are no sample of any traffic", _OWN)
     max_repeated: float = _term(
         0.1,
@@ -96,6 +108,27 @@ class Policy:
         "an engine whose token count differs from its answers' served foreign requests meanwhile",
         "vllm:generation_tokens_total against usage",
         most=1.0,
+    )
+    max_load_gap: float = _term(
+        0.1,
+        "equal load",
+        _SHARE,
+        "on users' requests the arms are compared at equal load per pod: equal engines look 1.12x apart where one has "
+        "half of the other's requests",
+        "simulation, scripts/users-table",
+        most=1.0,
+    )
+    traffic_window_s: float = _term(
+        60.0,
+        "time per token",
+        "s",
+        "neighbouring windows of users' requests resemble each other in bursts and sessions; set it to the length of a "
+        "session where a router keeps sessions on a pod",
+        "simulation, scripts/users-table",
+        above=0.0,
+    )
+    traffic_window_requests: float = _term(
+        12, "time per token", "requests", "fewer on the candidate leave a window to one long answer", _PEERS, above=0.0
     )
     max_failed_excess: float = _term(
         0.1,

@@ -15,10 +15,10 @@ from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.estimates import SETTLED_FROM, TRIM
+from mpctl.gate.estimates import SETTLED_FROM, SPEED, TRIM
 from mpctl.gate.overall import cell_shares
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import SHARE_TAIL
+from mpctl.stats.confidence import SHARE_TAIL, gap_beyond
 from mpctl.stats.power import chance_to_show, fewest_rounds
 from mpctl.stats.quantiles import values_needed
 
@@ -112,8 +112,14 @@ def chance_to_promote(noise: Noise, workload: Workload, policy: Policy, gain: fl
     weights = cell_shares([cell.traffic for cell in workload.cells], workload.shares)
     gained = -math.log1p(-gain)
 
-    def shown(gap: float, spread: float, name: str) -> float:
-        return chance_to_show(gap, spread, rounds, policy.side, trim=_TRIMS.get(name, TRIM), omit=omit)
+    def shown(gap: float, spread: float, name: str, base: float | None = None) -> float:
+        margin = 0.0
+        if name in SPEED:
+            margin = math.log1p(policy.max_pod_gap)
+        elif base is not None:  # of a difference in ms
+            margin = policy.max_pod_gap * base
+        trim = _TRIMS.get(name, TRIM)
+        return chance_to_show(gap_beyond(gap, margin), spread, rounds, policy.side, trim=trim, omit=omit)
 
     def moved(c: CellNoise) -> float:
         limits = {"throughput_ratio": -_log(policy.min_throughput_ratio), "tpot": _log(policy.max_tpot_ratio)}
@@ -127,7 +133,8 @@ def chance_to_promote(noise: Noise, workload: Workload, policy: Policy, gain: fl
             **_slack("queue_wait", c.queue_wait_ms, policy.max_queue_wait_ratio, policy.queue_wait_slack_ms),
             "length_ratio": _log(policy.max_length_ratio),
         }
-        return math.prod(shown(limit, c.spreads[n], n) for n, limit in limits.items() if n in c.spreads)
+        bases = {"ttft_ms": c.ttft_ms, "queue_wait_ms": c.queue_wait_ms}
+        return math.prod(shown(limit, c.spreads[n], n, bases.get(n)) for n, limit in limits.items() if n in c.spreads)
 
     spread = math.sqrt(math.fsum((w * c.spreads[_TIME]) ** 2 for w, c in zip(weights, cells, strict=True)))
     overall = shown(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
@@ -177,9 +184,16 @@ def least_gain(noise: Noise, workload: Workload, policy: Policy) -> float | None
 
 
 def describe_power(noise: Noise, workload: Workload, policy: Policy, gain: float = USUAL_GAIN) -> str:
-    """Return what a plan finds in one sentence: ``24 rounds of 4 prompts find ...``."""
-    hits = round(100 * chance_to_promote(noise, workload, policy, gain))
+    """Return what a plan would notice in one sentence: ``this plan would notice a 20% gain in 8 of 10 tries ...``."""
+    hits = round(10 * chance_to_promote(noise, workload, policy, gain))
     return (
-        f"{workload.repeats} rounds of {workload.per_round} prompts find a time per token that is "
-        f"{formatting.share(gain, 0)} less in {hits} of 100 measurements at the noise of {noise.source}"
+        f"this plan would notice a {formatting.share(gain, 0)} gain in {hits} of 10 tries on a machine as noisy as "
+        f"this one ({workload.repeats} rounds of {workload.per_round} prompts, by the noise of {noise.source})"
     )
+
+
+def power_warning(noise: Noise, workload: Workload, policy: Policy) -> str:
+    """Return :func:`describe_power` of a plan that would miss the usual gain more often than the policy allows; empty
+    for one that would notice it."""
+    chance = chance_to_promote(noise, workload, policy, USUAL_GAIN)
+    return "" if chance >= policy.power else describe_power(noise, workload, policy)

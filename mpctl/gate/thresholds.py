@@ -109,13 +109,16 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
     stage = case.stages.higher if threshold.least else case.stages.lower
     alpha = stage.below if gap > 0 else stage.above
     rounds = rounds_to_show(
-        abs(gap) - figure.allowance,
+        figure.gap(abs(gap)),
         figure.trimmed.spread,
         alpha,
         policy.power,
         trim=figure.trim,
         settled=SETTLED_FROM,
     )
+    if rounds is None and abs(gap) <= figure.allowance:
+        most = formatting.limit(c.margin, "share")
+        return None, f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
     if rounds is None:
         return None, "; too close to the limit to tell on which side it is"
     made = max(c.rounds, interval.n)

@@ -57,18 +57,30 @@ _VALUE_LINE = re.compile(r"([+\- ]?\s*(?:-\s+)?[\"']?value[\"']?:\s*)\S[^\r]*(\r
 _LINE = re.compile(r"([+\- ]?\s*)\S[^\r]*(\r?)")
 _INLINE = (
     re.compile(rf"(name[\"']?:\s*[\"']?{_NAME}[\"']?,\s*[\"']?value[\"']?:\s*)[^,}}\s]+", re.IGNORECASE),
-    re.compile(
-        rf"((?<![\w-]){_FLAG}(?:=|[\"']?,?[ ]+|[\"']?\n[+\- ]?\s*-\s+)[\"']?)[^\s\"'\],-][^\s\"'\],]*", re.IGNORECASE
-    ),
+    re.compile(rf"((?<![\w-]){_FLAG}(?:=|[\"']?,?[ ]+)[\"']?)[^\s\"'\],-][^\s\"'\],]*", re.IGNORECASE),
     re.compile(rf"([\"']{_NAME}[\"']:\s*\[?[\"'])[^\"']+", re.IGNORECASE),
     re.compile(rf"(\b{_NAME}=[\"']?)[^\s\"']+"),
     re.compile(rf"((?<![\w-]){_PAIR}=)[^\s\"';&,<]+", re.IGNORECASE),
     re.compile(r"(\b(?:Bearer|Basic)\s+)[A-Za-z0-9._~+/=-]{6,}", re.IGNORECASE),
     re.compile(r"(\bauthorization[\"']?\s*[:=]\s*[\"']?)(?!Bearer|Basic)[^\s\"']+", re.IGNORECASE),
     re.compile(r"([a-z][a-z0-9+.-]*://[^/\s:@]*:)[^@\s/]+(?=@)", re.IGNORECASE),
+    # Base64 of PEM: "-----BEGIN " with the first letters of the kinds of private keys.
+    re.compile(r"\b(LS0tLS1CRUdJTi)(?:BQUklWQVRF|BSU0Eg|BFQyBQ|BPUEVOU1NI|BFTkNSWVBU|BEU0Eg|BQR1Ag)[A-Za-z0-9+/=]*"),
     # Tokens that their issuer's prefix gives away, wherever they stand: Hugging Face, GitHub, GitLab, AWS.
     re.compile(r"\b(hf_|gh[opsu]_|github_pat_|glpat-|AKIA|ASIA)[A-Za-z0-9_-]{16,}"),
 )
+# A flag with several values: the items that follow in a list, in block and in flow style.
+_ITEMS = re.compile(
+    rf"^([+\- ]?\s*-\s+)([\"']?{_FLAG}[\"']?[ \t]*\r?)((?:\n\1[\"']?[^\s\"'-][^\n]*)+)$", re.IGNORECASE | re.MULTILINE
+)
+_FLOW_ITEMS = re.compile(rf"([\"']{_FLAG}[\"'])((?:\s*,\s*[\"'][^\"'-][^\"']*[\"'])+)", re.IGNORECASE)
+# A private key as lines, in any indentation or diff, or in one line; one that is cut off, as far as it is one.
+_PEM = re.compile(
+    r"(-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----)"
+    r"(.{0,20000}?(?=-----END [A-Z0-9 ]*PRIVATE KEY)|[A-Za-z0-9+/=\\\s-]*)",
+    re.DOTALL,
+)
+_PEM_LINE = re.compile(r"^([+\- ]?\s*)[^\s\"'][^\r\n\"']*", re.MULTILINE)
 
 
 def masked(text: str) -> str:
@@ -81,10 +93,20 @@ def masked(text: str) -> str:
         if _belongs_to_secret(lines, inside, start):
             lines[start] = _VALUE_LINE.sub(rf"\1{HIDDEN}\2", lines[start])
             lines[start + 1 : end] = [_LINE.sub(rf"\1{HIDDEN}\2", line) for line in lines[start + 1 : end]]
-    text = "\n".join(lines)
+    text = _PEM.sub(_without_key, "\n".join(lines))
+    text = _ITEMS.sub(lambda m: m[1] + m[2] + f"\n{m[1]}{HIDDEN}" * m[3].count("\n"), text)
+    text = _FLOW_ITEMS.sub(lambda m: m[1] + re.sub(r"[^\s,\"']+(?: [^,\"']+)?", HIDDEN, m[2]), text)
     for pattern in _INLINE:
         text = pattern.sub(rf"\1{HIDDEN}", text)
     return text
+
+
+def _without_key(match: re.Match[str]) -> str:
+    """A private key whose lines are hidden and keep their indentation."""
+    begin, body = match.groups()
+    first, newline, others = body.partition("\n")
+    lines = _PEM_LINE.sub(rf"\1{HIDDEN}", others)
+    return f"{begin}{HIDDEN if first.strip() else first}{newline}{lines}"
 
 
 def _end(lines: Sequence[str], at: int) -> int:
@@ -108,12 +130,24 @@ def _belongs_to_secret(lines: Sequence[str], values: set[int], at: int) -> bool:
 
 
 def plain_secrets(env: Sequence[tuple[str, str | None]], arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the names of variables and flags that hold a secret in plain text. ``env``: None is a value from
-    elsewhere; ``$(NAME)`` in an argument is one, too."""
-    named = [name for name, value in env if value and re.fullmatch(_NAME, name, re.IGNORECASE)]
-    hidden = redacted(arguments)
-    for at, (word, shown) in enumerate(zip(arguments, hidden, strict=True)):
-        value = word.partition("=")[2] if word.startswith("-") else word
-        if word != shown and not value.startswith("$("):
-            named.append(word.partition("=")[0] if word.startswith("-") else arguments[at - 1])
+    """Return the names of variables and flags in which :func:`masked` or :func:`redacted` hides something.
+
+    ``env``: None is a value from elsewhere; ``$(NAME)`` is one, too.
+    """
+    named = [name for name, value in env if value and _hides(f"- name: {name}\n  value: {_plain(value)}")]
+    words = [_plain(word) for word in arguments]
+    hidden = redacted(words)
+    for at, (word, shown) in enumerate(zip(words, hidden, strict=True)):
+        flag, _, value = word.partition("=") if re.match("--?[A-Za-z]", word) else ("", "", word)
+        if value and (word != shown or _hides(word)):
+            before = next((w for w in reversed(words[:at]) if w.startswith("-")), word[:12])
+            named.append(flag or before.partition("=")[0])
     return tuple(dict.fromkeys(named))
+
+
+def _plain(value: str) -> str:
+    return re.sub(r"\$\([A-Za-z_][A-Za-z0-9_.-]*\)", "", value)
+
+
+def _hides(text: str) -> bool:
+    return masked(text) != text

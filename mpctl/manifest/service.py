@@ -195,6 +195,14 @@ class Service:
                 hint=f"remove it from the {shared}, where every service that uses it loses it",
             )
 
+    def pod_and_container(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        """The data of the pod and of the engine's container; None where presets, a chart or many services have them."""
+        if self._source.pod is None or self.kind in ("LLMInferenceService", "ServingRuntime", "ClusterServingRuntime"):
+            return None
+        document = contents(self.text, self.file)[self._source.place.number]
+        home = self._source.container or self._source.engine.home
+        return at(document, self._source.pod.path), at(document, home.path)
+
     def to_yaml(self) -> str:
         """The manifest, ready to be written: the text it was read from but for the setting that was changed."""
         return self.text

@@ -217,7 +217,7 @@ def _remarks(requested: Method, method: Method, settings: Mapping[str, Json]) ->
                 "warn",
                 f"num_speculative_tokens is {k}; every step verifies that many tokens per request",
                 f"published drafts use K up to 15, vLLM's suffix example {LARGE_K}; vLLM 0.32.0 accepts any K",
-                "lower K; `mpctl bench --set` compares values",
+                "lower K; a bench with --set compares values",
             )
         )
     known = [KEYS[name] for name in settings if name in KEYS]
@@ -239,10 +239,10 @@ def _unknown(name: str) -> Finding:
     near = _near(name, KEYS)
     return Finding(
         "unknown-key",
-        "warn",
+        "refuse",
         f"'{name}' is no key we know" + (f", did you mean '{near}'?" if near else ""),
         "vLLM 0.32.0 exits on any key it does not know (Unexpected keyword argument)",
-        "correct it, or keep it if your engine is newer and documents it",
+        "correct it, or add --ignore unknown-key if your engine is newer and documents it",
     )
 
 

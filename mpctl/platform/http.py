@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ANSWER_BYTES = 16 * bounded.MEBIBYTE
 ANSWER_S = 30.0
+SAME_USER = "same-user"
+"""In the place of a unix socket: send nothing unless a process of this user listens on the address of this machine."""
+METRICS_BYTES = 2 * bounded.MEBIBYTE  # vLLM 0.32 answers with 50 KiB per data-parallel engine
 
 
 class NoAnswer(MpctlError):
@@ -59,8 +62,8 @@ def request(
     socket: str | None = None,
     decompressed: int = 0,
 ) -> Answer:
-    """Send one request. ``seconds``: for the whole answer; ``limit``: its bytes; ``socket``: a unix socket to use;
-    ``decompressed``: bytes that a gzip answer may have when decompressed, 0 to refuse encoded answers.
+    """Send one request. ``seconds``: for the whole answer; ``limit``: its bytes; ``socket``: a unix socket to use, or
+    :data:`SAME_USER`; ``decompressed``: bytes that a gzip answer may have when decompressed, 0 to refuse encoded ones.
 
     Raises:
         NoAnswer: no answer within these limits.
@@ -90,6 +93,19 @@ def request(
 get = partial(request, "GET")
 
 
+def metrics(base_url: str, *, headers: Mapping[str, str] | None = None, socket: str | None = None) -> str:
+    """Read an engine's /metrics; see :func:`request`.
+
+    Raises:
+        NoAnswer: no answer within the limits, or another one than 200.
+    """
+    url = f"{base_url.rstrip('/')}/metrics"
+    answer = get(url, headers=headers, socket=socket, limit=METRICS_BYTES)
+    if answer.status != 200:
+        raise NoAnswer(f"{url} answered {answer.status}")
+    return answer.text
+
+
 def read_limited(parts: Iterable[bytes], url: str, deadline: float, limit: int) -> bytes:
     """Join the parts of a body.
 
@@ -111,6 +127,8 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
     server that sends one byte of a header at a time would never be left."""
     import httpcore
     import httpx
+
+    from mpctl.platform.local.in_engine.listeners import NotThisUser, require_this_user
 
     class Stream(httpcore.NetworkStream):
         def __init__(self, inner: httpcore.NetworkStream) -> None:
@@ -135,15 +153,24 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
             return self._inner.get_extra_info(info)
 
     class Backend(httpcore.SyncBackend):
-        def connect_tcp(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
-            return Stream(super().connect_tcp(*args, **options))
+        def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> httpcore.NetworkStream:
+            if socket != SAME_USER:
+                return Stream(super().connect_tcp(host, port, *args, **options))
+            try:
+                before = require_this_user(port)
+                stream = super().connect_tcp(host, port, *args, **options)
+                require_this_user(port, before)
+            except NotThisUser as error:
+                raise httpcore.ConnectError(str(error)) from error
+            return Stream(stream)
 
         def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
             return Stream(super().connect_unix_socket(*args, **options))
 
+    uds = None if socket == SAME_USER else socket
     context = httpx.create_ssl_context(trust_env=False) if url.startswith("https:") else None
-    transport = httpx.HTTPTransport(verify=context or False, uds=socket, trust_env=False)
+    transport = httpx.HTTPTransport(verify=context or False, uds=uds, trust_env=False)
     transport._pool = httpcore.ConnectionPool(
-        ssl_context=context, uds=socket, network_backend=Backend(), keepalive_expiry=0
+        ssl_context=context, uds=uds, network_backend=Backend(), keepalive_expiry=0
     )
     return transport

@@ -107,11 +107,10 @@ class _Repository:
             body = self._body(answer, "listing")
         try:
             listed = bounded.loads(body).get("siblings") or []
-            return {
-                str(sibling["rfilename"]): int(sibling["size"]) for sibling in listed if sibling.get("size") is not None
-            }
+            sizes = {str(sibling["rfilename"]): sibling.get("size") for sibling in listed}
         except (ValueError, AttributeError, KeyError, TypeError):
             return {}
+        return {name: size for name, size in sizes.items() if type(size) is int and size >= 0}
 
     def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
         """Headers of weights are not asked for."""

@@ -39,7 +39,10 @@ def read(url: str, *, seconds: float = 10.0) -> dict[Key, dict[str, Counters | s
         MpctlError: Prometheus does not answer, or its answer is none.
     """
     address = f"{url.rstrip('/')}/api/v1/query?{urlencode({'query': QUERY})}"
-    answer = http.get(address, seconds=seconds, limit=_LIMIT)
+    try:
+        answer = http.get(address, seconds=seconds, limit=_LIMIT)
+    except http.NoAnswer as error:  # its message begins with the address, query and all
+        raise MpctlError(f"Prometheus at {url} does not answer: {error.message.removeprefix(f'{address}: ')}") from None
     try:
         body = answer.json()
     except ValueError as error:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,6 +14,8 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.platform import http
 
 Messages = Sequence[Mapping[str, Any]]
+_FILE_BYTES = 64 * bounded.MEBIBYTE  # the largest tokenizer.json seen is about 33 MB
+_RENDER_S = 10.0  # a template may loop
 _INSTALL = "pip install tokenizers jinja2; or give an engine that runs: --url http://host:8000"
 
 
@@ -25,7 +30,8 @@ def of_directory(path: Path) -> Tokenizer:
     """The tokenizer of a checkpoint on this machine.
 
     Raises:
-        InputError: the directory holds no tokenizer.json, or the library that reads it is not installed.
+        InputError: the directory holds no tokenizer.json, the library that reads it is not installed, or it or the
+            template cannot be used. Both may be another's: they run no code, and have limits of size and time.
     """
     file = path / "tokenizer.json"
     if not file.is_file():
@@ -35,7 +41,12 @@ def of_directory(path: Path) -> Tokenizer:
         from tokenizers import Tokenizer as Reader
     except ImportError as error:
         raise InputError("the tokenizers library is not installed", field="--transcripts", hint=_INSTALL) from error
-    reader: Any = Reader.from_file(str(file))
+    if file.stat().st_size > _FILE_BYTES:
+        raise InputError(f"is larger than {_FILE_BYTES // bounded.MEBIBYTE} MiB", file=str(file))
+    try:
+        reader: Any = Reader.from_file(str(file))
+    except Exception as error:
+        raise InputError(f"is no tokenizer: {error}", file=str(file)) from error
     config = _config(path / "tokenizer_config.json")
     render = _template(path, config)
     ending = _token(config.get("eos_token"))
@@ -92,6 +103,34 @@ def _template(path: Path, config: Mapping[str, Any]) -> Callable[[Messages], str
         from jinja2.sandbox import ImmutableSandboxedEnvironment
     except ImportError as error:
         raise InputError("the chat template needs jinja2", field="--transcripts", hint=_INSTALL) from error
-    template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(source)
     specials = {key: _token(config.get(key)) for key in ("bos_token", "eos_token")}
-    return lambda messages: str(template.render(messages=list(messages), add_generation_prompt=True, **specials))
+
+    def render(messages: Messages) -> str:
+        try:
+            with _within(_RENDER_S):
+                template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(source)
+                return str(template.render(messages=list(messages), add_generation_prompt=True, **specials))
+        except Exception as error:
+            reason = str(error) or type(error).__name__
+            raise InputError(f"the chat template cannot be used: {reason}", file=str(path)) from error
+
+    return render
+
+
+@contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in the main thread after some seconds; elsewhere there is no limit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def expire(*_: object) -> None:
+        raise TimeoutError(f"it takes longer than {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, expire)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

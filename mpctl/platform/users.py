@@ -95,7 +95,9 @@ class Users:
         }
         began, tokens, error = time.monotonic(), 0, ""
         try:
-            answer = http.request("POST", self._url, json=body, headers=self._headers, seconds=_ANSWER_S)
+            answer = http.request(
+                "POST", self._url, json=body, headers=self._headers, seconds=_ANSWER_S, socket=http.SAME_USER
+            )
             if answer.status == 200:
                 tokens = _tokens(answer.text)
             else:

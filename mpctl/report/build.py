@@ -11,6 +11,7 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
 from mpctl.experiment.block import Block
 from mpctl.experiment.run import ArmConditions, Run
 from mpctl.experiment.tail import client_unfit, tail_of
+from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import CellVerdict, Outcome, Verdict
 from mpctl.gate.decomposition import Decomposition
@@ -158,7 +159,18 @@ def _crossovers(verdict: Verdict) -> tuple[str, ...]:
     )
 
 
+_MEASURED_ON = {
+    Placement.SERVICE: "Measured on the serving baseline",
+    Placement.PAIR: "Measured on a copy of the baseline",
+    Placement.TURNS: "Measured on a copy of the baseline and the candidate in turns",
+    Placement.MIRROR: "Measured on copies of users' requests",
+    Placement.SPLIT: "Measured on users' requests",
+}
+
+
 def _notes(run: Run, analysis: Analysis) -> Iterator[str]:
+    if run.users is not None:
+        yield f"{_MEASURED_ON[run.placement]}; before that, {run.users.describe()}"
     for comparison in analysis.cells:
         for arm in _ARMS:
             if why := client_unfit(_arm(comparison, arm), _argv(run, arm)):

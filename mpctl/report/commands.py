@@ -30,7 +30,7 @@ def reproduction(run: Run) -> tuple[str, ...]:
     if run.blocks and arms:
         lines.append("# the same load; digests of the prompt sets are above")
         lines.append(shlex.join(_bench(run, arms)))
-        lines.append(f"mpctl report {shlex.quote(run.id)}.json.gz -o html --output-file report.html")
+        lines.append(shlex.join(["mpctl", "report", f"{run.id}.json.gz", "-o", "html", "--output-file", "report.html"]))
     return tuple(line.replace("\n", " ") for line in lines)
 
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mpctl import commands
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
 from mpctl.report.prices import MachinePrice, Prices
@@ -51,7 +52,10 @@ def cost_of(cells: Sequence[CellReport], baseline: ArmConditions, candidate: Arm
     offers = [o for o in prices.offers if o.fits(base.device) or o.fits(cand.device)]
     if not offers:
         devices = " and ".join(dict.fromkeys(arm.device or "an unnamed device" for arm in (base, cand)))
-        return Cost(api=api, missing=f"no price is known for {devices}: mpctl report --prices FILE takes yours")
+        return Cost(
+            api=api,
+            missing=f"no price is known for {devices}: {commands.line('report', '--prices', 'FILE')} takes yours",
+        )
     if base.hours is None and cand.hours is None:
         return Cost(api=api, missing="throughput was not measured on either arm")
     return Cost(tuple(_offer(offer, base, cand, cells) for offer in offers), api, basis=_basis(cells, base, cand))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpctl import commands
 from mpctl.experiment.built_in import built_in_prompts
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
@@ -21,6 +22,12 @@ class Context:
     progress: Progress
     who: str
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    service: str = ""
+    namespace: str = ""
+
+    def command(self, verb: str, *options: str) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.service, *options, namespace=self.namespace)
 
     def prompts_of(self, name: str) -> tuple[str, ...] | None:
         """Prompts of a class: those that the command was given, else the built-in set of that name."""

@@ -33,8 +33,9 @@ class Decision:
     preserved: tuple[str, ...] = ()
 
 
-def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> Decision:
-    """The same command twice continues where the first was stopped, or finds it done.
+def decide_rollout(request: Plan, live: Live, unfinished: Operation | None, *, holder: str | None = None) -> Decision:
+    """The same command twice continues where the first was stopped, or finds it done. ``holder``: the operator that
+    works on the service.
 
     Raises:
         Conflict: another operation is unfinished.
@@ -43,16 +44,23 @@ def decide_rollout(request: Plan, live: Live, unfinished: Operation | None) -> D
         plan = unfinished.plan
         same = plan.kind is Kind.ROLLOUT and plan.goal == request.goal
         its_rollback = plan.automatic and plan.baseline == request.goal
+        if holder is not None and (not same or plan.terms_other_than(request)) and not its_rollback:
+            raise Conflict(
+                f"service {live.namespace}/{live.name} is held by {holder}: {unfinished.id} ({plan.spec_text}), since "
+                f"{unfinished.opened_at}",
+                hint=f"wait for it; '{live.command('status')}' shows it",
+            )
         if not same and not its_rollback:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished ({plan.spec_text}, since {unfinished.opened_at})",
-                hint="mpctl resume continues it, mpctl rollback restores the service",
+                hint=f"{live.command('resume')} continues it, {live.command('rollback')} restores the service",
             )
         changed = () if its_rollback else plan.terms_other_than(request)
         if changed:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished and was planned with another {', '.join(changed)}",
-                hint="mpctl resume continues as planned; mpctl rollback restores the service, to start anew",
+                hint=f"{live.command('resume')} continues as planned; {live.command('rollback')} restores the service "
+                "first",
             )
         return Decision(Act.RESUME, operation=unfinished)
     if Manifest.of(live.text) == request.goal:
@@ -73,7 +81,7 @@ def decide_retire(
     if unfinished is not None:
         raise Conflict(
             f"{unfinished.id} of {live.name} is unfinished ({unfinished.plan.spec_text})",
-            hint="mpctl resume continues it, mpctl rollback restores the service",
+            hint=f"{live.command('resume')} continues it, {live.command('rollback')} restores the service",
         )
     if interrupted is not None and interrupted.plan.goal == Manifest.of(live.text):
         return Decision(Act.RESUME, operation=interrupted)
@@ -159,14 +167,14 @@ def _undo(
         if to_revision not in (None, plan.goal.number):
             raise Conflict(
                 f"{unfinished.id} to revision {plan.goal.number} is unfinished",
-                hint="finish it first: mpctl rollback without --to-revision",
+                hint=f"finish it first: {live.command('rollback')}",
             )
         return Decision(Act.RESUME, operation=unfinished)
     asked = next((r.digest for r in revisions if r.number == to_revision), None)
     if to_revision is not None and asked != plan.baseline.digest:
         raise Conflict(
             f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
-            hint="undo it first: mpctl rollback without --to-revision",
+            hint=f"undo it first: {live.command('rollback')}",
         )
     return Decision(Act.OPEN, plan=back)
 
@@ -195,7 +203,7 @@ def confirmed(live: Live, revision: Revision, serving: Spec | None) -> None:
     if serving is None:
         raise Conflict(
             f"service {live.name} has the manifest of revision {revision.number}, but no engine is ready to confirm it",
-            hint=f"mpctl status {live.name} shows why",
+            hint=f"{live.command('status')} shows why",
         )
     if revision.spec is not None and serving != revision.spec:
         raise Conflict(
@@ -265,7 +273,7 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
     if number is None:
         raise InputError(
             f"no rollout of service {live.name} was promoted; there are revisions {known}",
-            hint="choose one with --to-revision; mpctl history lists them",
+            hint=f"choose one with --to-revision; {live.command('history')} lists them",
         )
     for revision in revisions:
         if revision.number == number:
@@ -273,5 +281,7 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
                 wanted.read(revisions)  # raises where the revision is not the one that the ledger names
             return revision
     raise InputError(
-        f"service {live.name} has no revision {number}; there are {known}", field="--to-revision", hint="mpctl history"
+        f"service {live.name} has no revision {number}; there are {known}",
+        field="--to-revision",
+        hint=live.command("history"),
     )

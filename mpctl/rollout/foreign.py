@@ -32,12 +32,12 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
         if is_known(operation.plan, live.text):
             return decision
         plan = in_place_of(operation, why=f"{operation.id} continued over a foreign change")
-        return Decision(Act.OPEN, plan=keeping(plan, live, history.revisions))
+        return Decision(Act.OPEN, plan=keeping(plan, live, history.revisions, newest=history.recorded))
     if decision.plan is None or decision.plan.overwrites:
         return decision
     plan = decision.plan
     if plan.undoes is not None:
-        return replace(decision, plan=keeping(plan, live, history.revisions))
+        return replace(decision, plan=keeping(plan, live, history.revisions, newest=history.recorded))
     revision = next(r for r in history.revisions if r.number == plan.goal.number)
     recorded = history.recorded or revision
     start = replace(plan, baseline=Manifest.of(recorded.text, recorded.number))
@@ -48,10 +48,10 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
-def keeping(plan: Plan, live: Live, revisions: Iterable[Revision]) -> Plan:
+def keeping(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Revision | None = None) -> Plan:
     """The rollback from the live manifest where that is another writer's.
 
-    ``plan``: its ``baseline`` is the manifest as mpctl left it.
+    ``plan``: its ``baseline`` is the manifest that mpctl wrote last; ``newest``: the service as it was recorded last.
 
     Raises:
         Conflict: the fields to restore were changed.
@@ -61,7 +61,9 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision]) -> Plan:
     try:
         merged = merge(plan.goal.text, live.text, plan.baseline.text, [r.text for r in revisions])
     except ClashError as error:
-        raise _conflict(live, error.clashes) from error
+        unwritten = newest is not None and newest.text == plan.goal.text
+        clashes = _differences(plan.goal.text, live.text) if unwritten else ()
+        raise _conflict(live, clashes or error.clashes) from error
     if merged.text == plan.goal.text:
         return replace(plan, baseline=Manifest.of(live.text))
     return replace(
@@ -72,6 +74,15 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision]) -> Plan:
         keeps=merged.preserved,
         instant=False,  # the retained baseline is another arm than the merged one
     )
+
+
+def _differences(goal: str, live: str) -> tuple[Clash, ...]:
+    """The fields to restore as they were and are, where nothing of the operation was ever live."""
+    try:
+        merge(goal, live, goal, [goal])
+    except ClashError as error:
+        return error.clashes
+    return ()
 
 
 def is_known(plan: Plan, text: str) -> bool:
@@ -91,8 +102,8 @@ def _conflict(live: Live, clashes: Iterable[Clash]) -> Conflict:
     diff = masked("\n".join(["--- as mpctl left it", "+++ live", *lines]))
     return Conflict(
         f"service {live.name}: another writer changed what is to be restored: {paths}\n{diff}",
-        hint=f"nothing was changed; 'mpctl rollback {live.name} --exact' records the live manifest as a revision and "
-        "restores every byte",
+        hint=f"nothing was changed; '{live.command('rollback', '--exact')}' records the live manifest as a revision "
+        "and restores every byte",
     )
 
 

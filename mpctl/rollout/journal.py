@@ -20,7 +20,6 @@ class Journal:
         entries = context.store.entries()
         self._last: Entry | None = entries[-1] if entries else None
         self._operations = {op.id: op for op in operations(entries)}
-        self._held: list[Entry] = []  # written with the next one
 
     def operations(self) -> tuple[Operation, ...]:
         """All operations, oldest first."""
@@ -40,9 +39,10 @@ class Journal:
         self._operations[operation_id] = operation
         return operation
 
-    def open(self, operation_id: str, plan: Plan, *, then: str = "") -> Operation:
-        """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
-        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()}, then=then)
+    def open(self, operation_id: str, plan: Plan, *, then: str = "", hold: bool = False) -> Operation:
+        """Write a plan down as a new operation. ``then``: its first step, which is about to act. ``hold``: as of
+        :meth:`done`."""
+        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()}, then=then, hold=hold)
         return self._keep(_with_texts(opened(entry), plan))
 
     def begin(self, operation: Operation, step: str) -> Operation:
@@ -60,9 +60,9 @@ class Journal:
         """Write down why the step that was begun could not act."""
         return self._extend(operation_id, Event.FAILED, self._operations[operation_id].begun, {"reason": reason})
 
-    def close(self, operation_id: str, ending: Ending, detail: str) -> Operation:
-        """Write down how an operation ended."""
-        return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail})
+    def close(self, operation_id: str, ending: Ending, detail: str, *, hold: bool = False) -> Operation:
+        """Write down how an operation ended. ``hold``: with the next entry."""
+        return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail}, hold=hold)
 
     def _extend(
         self,
@@ -99,10 +99,7 @@ class Journal:
             then=then,
         )
         self._last = entry
-        self._held.append(entry)
-        if not hold:
-            context.store.append(*self._held)
-            self._held.clear()
+        context.store.append(entry, hold=hold)
         return entry
 
     def _keep(self, operation: Operation) -> Operation:

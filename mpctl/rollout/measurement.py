@@ -23,18 +23,21 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.raw import pack
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, Verdict, judge_run
+from mpctl.gate.assess import Outcome, Verdict, answers_decided, judge_run
 from mpctl.gate.futility import LEAST_CHANCE, is_futile
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import Noise, describe_power
+from mpctl.gate.power import Noise, power_warning
 from mpctl.manifest import redacted
 from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 
 _Value = TypeVar("_Value")
+_TRAFFIC = "traffic"  # the name of the record of users' requests
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -49,12 +52,19 @@ class Measured(StepResult):
 
 @dataclass(frozen=True)
 class Target:
-    """An arm as it runs now: ``spec`` in words, ``argv`` of the engine's process where it is known."""
+    """An arm as it runs now: ``spec`` in words, ``argv`` of the engine's process where it is known. ``start``: number
+    of the engine start, where arms take turns."""
 
     endpoint: Endpoint
     spec: str
     argv: tuple[str, ...] = ()
     kv_pool_tokens: int | None = None
+    start: int = 0
+
+    @property
+    def engine(self) -> str:
+        """The running engine, which another one at the same address is not."""
+        return f"{self.endpoint.address} {self.start}" if self.start else self.endpoint.address
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,8 @@ class Measurement:
     meter: Meter
     progress: Progress
     target: Callable[[str], Target]
+    placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None
     _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
     """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
@@ -98,6 +110,29 @@ class Measurement:
             for repeat in range(rounds):
                 self._round((BASELINE, CANDIDATE), repeat)
 
+    def measure_answers(self) -> None:
+        """Rounds of both arms until the rules about answers and drafts have decided. Speed is not judged by them: users
+        are on the engines meanwhile.
+
+        Raises:
+            MpctlError: an arm cannot be measured; what was finished is kept.
+        """
+        with self._writing():
+            self._prepare((BASELINE, CANDIDATE))
+            for done in range(self.workload.repeats):
+                self._round((BASELINE, CANDIDATE), done)
+                self.progress.round(self._progress((BASELINE, CANDIDATE), done + 1))
+                if answers_decided(self.interim(done + 1)[1]):
+                    return
+
+    def keep_traffic(self, traffic: UsersTraffic) -> None:
+        """Write what users' requests showed so far."""
+        self.store.save(self.id, _TRAFFIC, encode(traffic))
+
+    def traffic(self) -> UsersTraffic | None:
+        """What users' requests showed so far; None where they were not measured."""
+        return load_record(self.store, self.id, _TRAFFIC, lambda record: decode(UsersTraffic, record))
+
     @contextmanager
     def _writing(self) -> Iterator[None]:
         """Write the measurements at the end of the block, also when it fails."""
@@ -109,7 +144,7 @@ class Measurement:
         self._write()
 
     def _prepare(self, arms: tuple[str, ...]) -> None:
-        for arm in arms:
+        for arm in arms if self.placement is not Placement.TURNS else ():
             self._note_conditions(arm)
         self._calibrate()
 
@@ -153,11 +188,12 @@ class Measurement:
         return analysis, verdict
 
     def _note_power(self, number: int) -> None:
-        """Say what gain the plan finds, by the noise of the first rounds."""
+        """Say that the plan would often miss a gain, where the noise of the first rounds says so."""
         blocks = [b for b in self.blocks() if b.repeat < number]
         noise = Noise.of(Analysis.of(blocks, self.policy), f"the first {number} rounds")
-        if noise is not None:
-            self.progress.note(describe_power(noise, self.workload, self.policy))
+        warning = power_warning(noise, self.workload, self.policy) if noise is not None else ""
+        if warning:
+            self.progress.note(warning)
 
     def _write(self) -> None:
         if self._pending or self._raw:
@@ -196,7 +232,11 @@ class Measurement:
         return tuple(blocks)
 
     def _order(self, arms: tuple[str, ...], repeat: int) -> tuple[tuple[Cell, str], ...]:
-        return round_order(arms, self.workload.cells, repeat, seed=f"{self.id} {self.created}")
+        order = round_order(arms, self.workload.cells, repeat, seed=f"{self.id} {self.created}")
+        if self.placement is not Placement.TURNS:
+            return order
+        first = order[0][1]  # an engine starts once in a round, for all cells
+        return tuple(sorted(order, key=lambda block: block[1] != first))
 
     def run(self, blocks: tuple[Block, ...] | None = None) -> Run:
         """The measurement as it stands, with everything needed to judge or repeat it."""
@@ -222,6 +262,9 @@ class Measurement:
             blocks=chosen,
             planned=workload.repeats,
             max_tokens=workload.max_tokens,
+            placement=self.placement,
+            users=self.users,
+            traffic=self.traffic() if self.placement.users_set_load else None,
         )
 
     def judged(self) -> Run:
@@ -250,7 +293,8 @@ class Measurement:
         return spent >= self._time_limit_s(arms)
 
     def _note_conditions(self, arm: str) -> None:
-        if self.store.load(self.id, f"conditions-{arm}") is not None:
+        name = f"conditions-{arm}"
+        if name in self._pending or self.store.load(self.id, name) is not None:
             return
         target = self.target(arm)
         try:
@@ -267,7 +311,7 @@ class Measurement:
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
         )
-        self._pending[f"conditions-{arm}"] = encode(conditions)
+        self._pending[name] = encode(conditions)
 
     def _calibration(self) -> Calibration | None:
         pending = self._pending.get("calibration")
@@ -336,14 +380,17 @@ class Measurement:
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
-        endpoint = self.target(arm).endpoint
-        if self.workload.warmup and (cell, arm, endpoint.address) not in self._warm:
-            known = {address for _, name, address in self._warm if name == arm}
-            if known and endpoint.address not in known:
+        target = self.target(arm)
+        endpoint, engine = target.endpoint, target.engine
+        if self.placement is Placement.TURNS:
+            self._note_conditions(arm)
+        if self.workload.warmup and (cell, arm, engine) not in self._warm:
+            known = {other for _, name, other in self._warm if name == arm}
+            if known and engine not in known and not target.start:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
             prompts, salt = self.workload.warmup_prompts(cell), self._salt(arm)
             self.meter.send(endpoint, prompts, cell, self.workload.max_tokens, salt=salt)
-            self._warm.add((cell, arm, endpoint.address))
+            self._warm.add((cell, arm, engine))
         return endpoint
 
 

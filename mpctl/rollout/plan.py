@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
 from mpctl.records import Reader, Writer, decode, encode
@@ -64,6 +65,9 @@ class Plan:
       gets the route before anything else.
     - ``bake_s``: how long the promoted arm is watched under users' traffic before the rollout ends; ``bake_baseline``:
       where promoted pods are replaced, the baseline is started again for that time.
+    - ``placement``: where the arms are measured; ``users``: the load that users brought before, None where nobody read
+      it; ``users_share_percent``: the share of users' requests that may meet the candidate while it is measured, 0
+      for none.
     - ``prediction``: what the payoff model said before anything was measured, None where it had no figure.
     """
 
@@ -99,6 +103,9 @@ class Plan:
     prediction: dict[str, Any] | None = None
     bake_s: float = 0.0
     bake_baseline: bool = False
+    placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None
+    users_share_percent: int = 0
 
     @property
     def baseline_arm(self) -> Arm:
@@ -114,6 +121,17 @@ class Plan:
     def arms(self) -> tuple[Arm, Arm]:
         """The arms that may be live while the plan is carried out."""
         return (self.baseline_arm, self.arm)
+
+    def name_of(self, arm: Arm) -> str:
+        """The arm as messages name it."""
+        if self.kind is Kind.ROLLOUT:
+            return "the candidate" if arm == self.arm else "the baseline"
+        return f"the engine with {self.spec_text}"
+
+    @property
+    def measured_baseline(self) -> Arm:
+        """The baseline that is measured: a copy of it where users are on the service."""
+        return Arm(self.baseline.text, copy=self.placement.copies_baseline)
 
     @property
     def spec_text(self) -> str:
@@ -146,6 +164,7 @@ class Plan:
             "downtime",
             "traffic_steps",
             "mirror_percent",
+            "placement",
         ]
         terms += ["step_duration_s"] if self.traffic_steps or self.mirror_percent else []
         named = (t for t in terms if getattr(self, t) != getattr(other, t))

@@ -15,6 +15,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from mpctl import commands
 from mpctl.errors import MpctlError
 from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
@@ -24,17 +25,21 @@ from mpctl.experiment.run import Calibration
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.revision import Revision, text_digest
 
+COPY = "-copy"
+
 
 @dataclass(frozen=True)
 class Arm:
-    """A manifest that can be run; ``manifest`` is the whole text."""
+    """A manifest that can be run; ``manifest`` is the whole text. ``copy``: of the arm that serves, beside it and
+    without users."""
 
     manifest: str
+    copy: bool = False
 
     @property
     def id(self) -> str:
-        """``arm-`` and ten hex digits of the manifest's sha256."""
-        return f"arm-{text_digest(self.manifest)[:10]}"
+        """``arm-`` and ten hex digits of the manifest's sha256; of a copy followed by ``-copy``."""
+        return f"arm-{text_digest(self.manifest)[:10]}{COPY if self.copy else ''}"
 
 
 class Phase(StrEnum):
@@ -53,6 +58,7 @@ class Endpoint:
     ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
     with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the URL inside
     the cluster, where there is one. ``socket``: the unix socket that leads to ``base_url``, where there is one.
+    ``same_user``: an engine that this user started on this machine; whoever else listens there gets nothing.
     """
 
     base_url: str
@@ -61,6 +67,7 @@ class Endpoint:
     token: str | None = field(default=None, repr=False)
     inside: str | None = None
     socket: str | None = None
+    same_user: bool = False
 
     @property
     def address(self) -> str:
@@ -119,7 +126,7 @@ class ArmState:
     waits. ``kv_pool_tokens``: tokens that fit its KV cache, by the engine's own log; None where that is not at hand.
     ``pods_ready``: how many of several engines are ready, where an arm has several. ``retained_since``: RFC 3339
     time of a retained baseline; empty otherwise. ``traffic``: its share of production traffic as text, where an
-    HTTPRoute splits it.
+    HTTPRoute splits it. ``draining``: an engine of it that was stopped finishes its requests and may hold a GPU.
     """
 
     id: str
@@ -133,6 +140,7 @@ class ArmState:
     pods_ready: int = 0
     retained_since: str = ""
     traffic: str = ""
+    draining: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,6 +165,10 @@ class Live:
     text: str
     version: str
     routed: str | None
+
+    def command(self, verb: str, *options: str | int) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.name, *options, namespace=self.namespace)
 
 
 @dataclass(frozen=True)
@@ -199,6 +211,9 @@ class Router(Protocol):
         """Restore the route as recorded and let the second arm finish its requests. Returns what was left unchanged
         because another writer changed it."""
 
+    def counters(self, arm: Arm) -> Mapping[str, Counters]:
+        """Counters of every ready pod of an arm by its name, without those that cannot be read."""
+
     def start_retained(self, arm: Arm, route: dict[str, Any]) -> None:
         """Start a retained baseline with as many engines as the service, without traffic."""
 
@@ -221,11 +236,14 @@ class Platform(Protocol):
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
+    def check(
+        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+    ) -> tuple[str, ...]:
         """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
 
-        ``side_by_side``: a second engine runs next to the serving one. ``downtime``: the service may be down while an
-        engine starts. ``retain``: the baseline keeps running after promotion.
+        ``side_by_side``: a second engine runs next to the serving one. ``pair``: and a copy of the serving one, too.
+        ``downtime``: the service may be down while an engine starts. ``retain``: the baseline keeps running after
+        promotion.
         """
 
     def scaling(self) -> dict[str, Any] | None:
@@ -245,7 +263,7 @@ class Platform(Protocol):
         """The retained baseline, which one write can give the traffic back; None without one."""
 
     def start(self, arm: Arm) -> None:
-        """Start ``arm`` side by side with the serving one, without traffic."""
+        """Start ``arm`` side by side with the serving one, without traffic; a copy of the serving one, too."""
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
@@ -273,6 +291,12 @@ class Platform(Protocol):
 
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
+
+    def foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+        """Describe what another writer did to the service: who, when and which fields; None where nothing is found.
+
+        ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
+        """
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""
@@ -339,26 +363,29 @@ class Store(Protocol):
     def entries(self) -> tuple[Entry, ...]:
         """The ledger, oldest first. Raises Tampered when an entry is missing or forged."""
 
-    def append(self, *entries: Entry) -> None:
-        """Write entries durably before returning; a crash may leave the first of them."""
+    def append(self, *entries: Entry, hold: bool = False) -> None:
+        """Write entries durably before returning; a crash may leave the first of them. ``hold``: they may be written
+        with the next ones, and lost until then."""
 
-    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
-        """Keep a record of an operation; atomic, replaces one of the same name."""
+    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+        """Keep a record of an operation; atomic, replaces one of the same name. ``only``: the operation has no other;
+        replaces one that cannot be read, too, and is durable with the next entry."""
 
     def save_all(
         self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
     ) -> None:
-        """Keep several records of an operation with as few writes as possible. ``raw``: records that nothing reads
-        again, left out where there is no room."""
+        """Keep several records of an operation with as few writes as possible, durably with the next entry, or earlier.
+        ``raw``: records that nothing reads again, left out where there is no room."""
 
-    def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None. Raises Tampered when another writer replaced it."""
+    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+        """A record kept by :meth:`save`, or None; ``again``: also one that another command saved since the first look.
+        Raises Tampered when another writer replaced it."""
 
     def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
         """Every record of an operation by its name. Raises as :meth:`load`."""
 
     def prune(self, operations: frozenset[str]) -> Pruned:
-        """Delete the records of these operations, and seals of records that were replaced since. The lease must be
+        """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be
         held. Raises NotPermitted before anything is deleted."""
 
     def recorded(self) -> Recorded:

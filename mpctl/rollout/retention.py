@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mpctl.errors import Conflict
 from mpctl.rollout.ledger import Entry, live_revisions
@@ -25,8 +25,10 @@ def prunable(entries: Sequence[Entry], keep: int = KEPT) -> frozenset[str]:
     return frozenset(name for o in every for name in (o.id, o.plan.workload) if name and name not in named)
 
 
-def require_finished(title: str, name: str, entries: Sequence[Entry], retained: RetainedBaseline | None) -> None:
-    """Refuse to delete a history that something still needs.
+def require_finished(
+    title: str, command: Callable[[str], str], entries: Sequence[Entry], retained: RetainedBaseline | None
+) -> None:
+    """Refuse to delete a history that something still needs. ``command``: a verb as a command on the service.
 
     Raises:
         Conflict: an operation is unfinished, or a retained baseline runs.
@@ -35,11 +37,11 @@ def require_finished(title: str, name: str, entries: Sequence[Entry], retained: 
     if operation is not None:
         raise Conflict(
             f"{operation.id} of {title} is unfinished",
-            hint=f"'mpctl rollback {name}' undoes it, 'mpctl resume {name}' continues it, 'mpctl abandon {name}' ends "
+            hint=f"'{command('rollback')}' undoes it, '{command('resume')}' continues it, '{command('abandon')}' ends "
             "it where it stands",
         )
     if retained is not None or open_retirement(entries) is not None:
-        raise Conflict(f"{title} has a retained baseline", hint=f"stop it with 'mpctl retire {name}'")
+        raise Conflict(f"{title} has a retained baseline", hint=f"stop it with '{command('retire')}'")
 
 
 def only_copies(entries: Sequence[Entry], revisions: Sequence[Revision], live: str | None) -> tuple[int, ...]:

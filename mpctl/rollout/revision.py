@@ -98,7 +98,7 @@ class Manifest:
         if revision is None:
             raise MpctlError(
                 f"revision {self.number}, which the ledger names, is lost",
-                hint="restore it from a copy; mpctl abandon ends the operation and leaves the service as it is",
+                hint="restore it from a copy; an abandon ends the operation and leaves the service as it is",
             )
         if revision.digest != self.digest:
             raise Tampered(

@@ -51,9 +51,10 @@ def require_own_change(context: Context, plan: Plan) -> None:
         return
     fields = context.platform.foreign_changes(plan.baseline.text, plan.goal.text)
     if fields:
+        exact = context.command("rollback", "--exact")
         raise Conflict(
             f"the change to {plan.spec_text} would also write {', '.join(fields)}",
-            hint="mpctl diff shows it; mpctl rollback --exact writes them, too, and records the live manifest",
+            hint=f"{context.command('diff')} shows it; {exact} writes them, too, and records the live manifest",
         )
 
 
@@ -73,7 +74,7 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
     first = next(iter(steps_of(plan, rolls=context.platform.rolls)), "")
-    return journal.open(operation_id, plan, then=first)
+    return journal.open(operation_id, plan, then=first, hold=bool(first) and held_with("", first))
 
 
 def run(context: Context, operation: Operation) -> Operation:
@@ -103,12 +104,15 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
         try:
             operation = _run_steps(context, journal, operation)
         except MpctlError as error:
-            reason = error.message if error.hint is None else f"{error.message}; {error.hint}"
+            repeated = error.hint is None or error.hint in error.message
+            reason = error.message if repeated else f"{error.message}; {error.hint}"
             operation = journal.fail(operation.id, reason)
     ending, detail = _ending(operation)
     if ending in (Ending.PROMOTED, Ending.RESTARTED) or "record" not in operation.done:
         return journal.close(operation.id, ending, detail)  # as planned, or failed before anything was changed
-    context.progress.note(f"{ending.value}: {detail}")
+    # The error at the end says why a step failed, the table has the verdict.
+    event = f"step {operation.begun} failed" if ending is Ending.FAILED else ending.value
+    context.progress.note(f"{event}: the service is restored")
     why = f"{operation.id} {ending.value}: {detail}"
     back = operation.undo_plan(why=why, automatic=True)
     _run(context, journal, _open(context, journal, _from_live(context, back) or back))
@@ -130,11 +134,30 @@ def _run_steps(context: Context, journal: Journal, operation: Operation) -> Oper
 
 
 def _act(act: Step, name: str, context: Context, operation: Operation) -> StepResult:
-    """Any OS error (disk full, port in use) fails the step, which triggers the automatic rollback."""
+    """Any OS error (disk full, port in use) fails the step, which triggers the automatic rollback. Where another writer
+    changed the service meanwhile, that comes first, whatever the step noticed of it."""
     try:
         return act(context, operation)
+    except Conflict:
+        raise
+    except MpctlError as error:
+        cause = _foreign_cause(context, operation)
+        if cause is None:
+            raise
+        raise MpctlError(f"{cause}; step {name} failed: {error.message.splitlines()[0]}") from error
     except OSError as error:
         raise MpctlError(f"step {name} of {operation.id}: {error}") from error
+
+
+def _foreign_cause(context: Context, operation: Operation) -> str | None:
+    """What another writer did to the service of a rollout or restart; None where nothing is found or can be read."""
+    plan = operation.plan
+    if plan.kind is Kind.ROLLBACK:
+        return None  # it decides by itself about changes that it finds
+    try:
+        return context.platform.foreign_change(plan.arms, operation.scaling if "pin" in operation.done else None)
+    except MpctlError:
+        return None
 
 
 def _rejected(operation: Operation) -> bool:
@@ -171,19 +194,32 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
         if not operation.plan.automatic and not refused:
             raise
         kind = Conflict if isinstance(error, Conflict) else MpctlError
-        retry = "mpctl rollback continues once the cause is gone"
         raise kind(
             f"{operation.id} could not restore the service: {error.message} ({operation.plan.why})",
-            hint=retry if error.hint is None else f"{retry}; {error.hint}",
+            hint=_way_out(context, operation, error),
         ) from error
-    # The undone operation is closed first: a crash in between leaves the rollback open, and repeating it is harmless.
     undone = _undone_by(operation, journal.operations())
     for other in journal.operations():
         if other.id in undone and other.ending is None:
             decided = other.failure or "judge" in other.done
             ending, detail = _ending(other) if decided else (Ending.UNDONE, operation.plan.why)
-            journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail)
+            journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail, hold=True)
     return journal.close(operation.id, Ending.ROLLED_BACK, operation.plan.why)
+
+
+def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
+    """The commands that end a rollback which is blocked."""
+    rollback, abandon = context.command("rollback"), context.command("abandon")
+    if context.platform.live_text() is None:
+        return error.hint or f"'{abandon}' ends the operation and removes the candidate"
+    if isinstance(error, Conflict) and _from_live(context, in_place_of(operation, why="")) is None:
+        exact = context.command("rollback", "--exact")
+        return (
+            f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
+            "the live manifest, removes the candidate and ends the operation"
+        )
+    again = f"'{rollback}' continues once the cause is gone"
+    return again if error.hint is None else f"{again}; {error.hint}"
 
 
 def _from_live(context: Context, plan: Plan) -> Plan | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from mpctl.experiment.users import Placement
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -14,15 +15,17 @@ from mpctl.rollout.steps.match import check_match
 from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
 from mpctl.rollout.steps.pin import pin, unpin
 from mpctl.rollout.steps.promote import promote
-from mpctl.rollout.steps.ready import wait_ready
+from mpctl.rollout.steps.ready import wait_copy_ready, wait_ready
 from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restarted, record_restored
-from mpctl.rollout.steps.retire import release, retire, stop_replaced
+from mpctl.rollout.steps.retire import release, retire, stop_copy, stop_replaced
 from mpctl.rollout.steps.settle import settle, settle_behind_retained
-from mpctl.rollout.steps.start import start, switch
+from mpctl.rollout.steps.start import start, start_copy, switch
 from mpctl.rollout.steps.traffic.bake import bake
 from mpctl.rollout.steps.traffic.mirror import mirror
 from mpctl.rollout.steps.traffic.redirect import redirect, unshift
 from mpctl.rollout.steps.traffic.shift import shift
+from mpctl.rollout.steps.traffic.users import measure_mirrored, measure_split
+from mpctl.rollout.steps.turns import measure_turns
 from mpctl.rollout.steps.verify import verify
 
 Step = Callable[[Context, Operation], StepResult]
@@ -32,11 +35,16 @@ _SIDE_BY_SIDE: dict[str, Step] = {
     "record": record_baseline,
     "pin": pin,
     "release": release,
+    "start-copy": start_copy,
     "start": start,
+    "ready-copy": wait_copy_ready,
     "ready": wait_ready,
     "match": check_match,
     "measure": measure_alternating,
+    "stop-copy": stop_copy,
     "judge": judge,
+    "start-again": start,
+    "ready-again": wait_ready,
     "mirror": mirror,
     _SHIFT: judge,
     "unshift": unshift,
@@ -124,7 +132,15 @@ _RESTART_ROLLING: dict[str, Step] = {
     "unpin": unpin,
     "verify": verify,
 }
-_CHANGES_NOTHING = frozenset(("judge", "record", "record-promoted", "record-restarted", "record-restored", "verify"))
+# Steps that a placement of the measurement replaces.
+_BY_PLACEMENT: Mapping[Placement, Mapping[str, Step]] = {
+    Placement.MIRROR: {"measure": measure_mirrored},
+    Placement.SPLIT: {"measure": measure_split},
+    Placement.TURNS: {"measure": measure_turns},
+}
+_CHANGES_NOTHING = frozenset(
+    ("judge", "ready", "record", "record-promoted", "record-restarted", "record-restored", "settle", "verify")
+)
 STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
     (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
     (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
@@ -148,14 +164,14 @@ def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
         if name == _SHIFT:
             steps |= {f"{name}-{p}": partial(shift, percent=p) for p in plan.traffic_steps}
         elif name not in idle:
-            steps[name] = act
+            steps[name] = _BY_PLACEMENT.get(plan.placement, {}).get(name, act)
     return steps
 
 
 def held_with(step: str, following: str) -> bool:
-    """Whether the entry that ends ``step`` is written with the next one: ``following`` changes nothing that serves, or
-    only the end of the operation follows. Not that of unpin: repeated, it would find the autoscaler as others left it.
-    """
+    """Whether the entry that ends ``step``, or opens the operation, is written with the next one: ``following`` changes
+    nothing that serves, or only the end of the operation follows. A command that dies in between repeats ``step``. Not
+    that of unpin: repeated, it would find the autoscaler as others left it."""
     return step != "unpin" and (not following or following in _CHANGES_NOTHING)
 
 
@@ -164,13 +180,20 @@ def _idle(plan: Plan, *, rolls: bool) -> set[str]:
     idle = set() if rolls else {"settle"}
     if plan.scaling is None:
         idle |= {"pin", "unpin"}
+    if plan.placement is not Placement.PAIR:
+        idle |= {"start-copy", "ready-copy"}
+    if not plan.placement.copies_baseline:
+        idle.add("stop-copy")
+    if plan.placement is not Placement.TURNS or (rolls and not (plan.traffic_steps or plan.mirror_percent)):
+        idle |= {"start-again", "ready-again"}  # a promotion that replaces the pods needs no candidate
     if not plan.draft:
         idle.add("match")
     if not plan.releases:
         idle.add("release")
     if not plan.mirror_percent:
         idle.add("mirror")
-    if plan.route is None or (plan.kind is Kind.ROLLOUT and not (plan.traffic_steps or plan.mirror_percent)):
+    moves = plan.traffic_steps or plan.mirror_percent or plan.placement.users_set_load
+    if plan.route is None or (plan.kind is Kind.ROLLOUT and not moves):
         idle.add("unshift")
     if not plan.bake_s:
         idle.add("bake")

@@ -59,13 +59,13 @@ def require_restored(context: Context, operation: Operation) -> Restored:
     if not as_left and own_changes(plan.goal.text, live.text):
         raise Conflict(
             f"{operation.id} restored revision {number}, but service {live.name} was changed since",
-            hint=f"mpctl diff {live.name} shows the change; the same command again restores it",
+            hint=f"{live.command('diff')} shows the change; the same command again restores it",
         )
     serving = spec_served(context.platform.state(Arm(live.text)))
     if serving is None:
         raise MpctlError(
             f"{operation.id} restored revision {number}, but no engine of {live.name} can confirm it",
-            hint=f"mpctl status {live.name} shows its engines",
+            hint=f"{live.command('status')} shows its engines",
         )
     if plan.spec is not None and serving != plan.spec:
         raise Conflict(

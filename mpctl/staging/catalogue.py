@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpctl import commands
 from mpctl.errors import InputError, Refused
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.preflight.match import plain_name
@@ -184,21 +186,27 @@ class Catalogue:
                 return Draft(target, None, _LAYERS, k=family.k, note=note, sources=family.sources)
         return None
 
-    def hint(self, target: str) -> str:
-        """Return a hint for an unknown target."""
-        short = {name.rpartition("/")[2].lower(): name for name in self.drafts}
+    def hint(self, target: str, *, typed: bool = True) -> str:
+        """Return a hint for an unknown target. One that nobody ``typed`` is no slip of the pen: a target of another
+        generation or size has drafts that do not fit."""
+        known = [name for name in self.drafts if typed or _numbers(name) == _numbers(target)]
+        short = {name.rpartition("/")[2].lower(): name for name in known}
         lowered = target.rpartition("/")[2].lower()
-        close = difflib.get_close_matches(target, list(self.drafts), n=2, cutoff=0.6)
+        close = difflib.get_close_matches(target, known, n=2, cutoff=0.6)
         close += [short[short_name] for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
-        return "mpctl drafts lists the targets; --drafts FILE adds your own"
+        return f"{commands.line('drafts')} lists the targets; --drafts FILE adds your own"
 
     def merged(self, other: Catalogue) -> Catalogue:
         """This table with the other's targets in place of its own; the other's families come first."""
         return Catalogue(
             {**self.drafts, **other.drafts}, (*other.families, *self.families), {**self.sources, **other.sources}
         )
+
+
+def _numbers(name: str) -> list[str]:
+    return re.findall(r"\d+", name)
 
 
 @dataclass(frozen=True)
@@ -221,7 +229,7 @@ def choose(
     if not known.loads_weights:
         return None
     optional = known.needs_draft == "optional"
-    hint = "name one with --draft; mpctl drafts lists what is known"
+    hint = f"name one with --draft; {commands.line('drafts')} lists what is known"
     if target is None:
         if optional:
             return None
@@ -231,7 +239,8 @@ def choose(
     except InputError as error:
         if optional:
             return None
-        raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{error.hint}; or {hint}") from error
+        near = catalogue.hint(target, typed=False)
+        raise Refused(f"{method} needs a draft, and {error.reason}", hint=f"{near}; or {hint}") from error
     passed = []
     for draft in drafts:
         reason = draft.unsuitable(method, engine_version)

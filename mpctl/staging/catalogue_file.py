@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from itertools import pairwise
 
+from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.spec import cli_name
@@ -62,7 +63,9 @@ def _draft(node: Node, target: str, sources: Mapping[str, str]) -> Draft:
     if method not in METHODS and plugin is None:
         near = difflib.get_close_matches(method, list(METHODS), n=1)
         raise node.error(
-            "method", f"{method!r} is no method" + (f", did you mean {near[0]}?" if near else ""), "mpctl methods"
+            "method",
+            f"{method!r} is no method" + (f", did you mean {near[0]}?" if near else ""),
+            commands.line("methods"),
         )
     if method in METHODS and not METHODS[method].loads_weights:
         raise node.error("method", f"{method} loads no draft")

@@ -145,6 +145,7 @@ class StagingPlan:
     objects to create before. ``recipe``: a Containerfile to build before, as ``image``. ``steps``: for people, in
     order; ``by_hand``: the first of them is theirs, before the service is changed. ``removes``, ``leaves``: what a
     rollback takes away and what stays on disk. ``warnings``: what could not be checked or may go wrong.
+    ``unmounted``: the draft is a path that nothing in the manifest mounts.
     """
 
     mode: str
@@ -160,6 +161,7 @@ class StagingPlan:
     leaves: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     by_hand: bool = False
+    unmounted: bool = False
 
     @property
     def prepares(self) -> bool:

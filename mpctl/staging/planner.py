@@ -46,7 +46,7 @@ def _select(context: StagingContext, checks: tuple[ModeCheck, ...], mode: str | 
     if mode is not None:
         if unavailable[mode] is not None:
             available = ", ".join(check.mode for check in checks if check.unavailable is None)
-            hint = f"use one of {available}" if available else "run 'mpctl stage' for the reason of every mode"
+            hint = f"use one of {available}" if available else "the stage command tells the reason of every mode"
             raise InputError(
                 f"staging mode {mode} is unavailable for {service}: {unavailable[mode]}", field=OPTION, hint=hint
             )

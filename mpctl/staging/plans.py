@@ -30,6 +30,7 @@ def _present(context: StagingContext, reason: str, checks: tuple[ModeCheck, ...]
         removes=("nothing",),
         leaves=(f"{path}, as it is",),
         warnings=(warning,),
+        unmounted=inside is None and not context.draft.here,
     )
 
 

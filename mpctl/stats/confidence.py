@@ -102,6 +102,29 @@ def widened(interval: Interval, by: float, *, ratio: bool) -> Interval:
     return replace(interval, low=None if low is None else low - by, high=None if high is None else high + by)
 
 
+def joined(interval: Interval, by: float, *, ratio: bool) -> Interval:
+    """Return the interval with an independent error of ``by`` added to both bounds, of a ratio in logarithms: the
+    squares of independent errors add up. However many rounds there are, each bound stays ``by`` away."""
+    if not by:
+        return interval
+    value, low, high = (
+        None if bound is None else math.log(bound) if ratio else bound
+        for bound in (interval.value, interval.low, interval.high)
+    )
+    assert value is not None
+    low = None if low is None else value - math.hypot(value - low, by)
+    high = None if high is None else value + math.hypot(high - value, by)
+    if ratio:
+        low, high = (None if bound is None else _exp(bound) for bound in (low, high))
+    return replace(interval, low=low, high=high)
+
+
+def gap_beyond(gap: float, by: float) -> float:
+    """Return how far a mean would have to be beyond a limit without the error ``by`` to show as much as one that is
+    ``gap`` beyond it does with it; below zero where no number of rounds shows it."""
+    return math.sqrt(gap * gap - by * by) if gap > by else gap - by
+
+
 def _inflation(values: Sequence[float]) -> float:
     """By how much the variance of a mean grows because neighbours resemble each other (first-order autoregression)."""
     mean = math.fsum(values) / len(values)

@@ -91,8 +91,8 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Assessment:
-    """``pays``: None where it is unknown. ``detects_in_s``: how long a loss of the policy's size would last before it
-    is found, at this service's noise."""
+    """``pays``: None where it is unknown, or not certain yet. ``detects_in_s``: how long a loss of the policy's size
+    would last before it is found, at this service's noise."""
 
     signal: Signal
     text: str
@@ -240,7 +240,10 @@ def _by_sums(policy: WatchPolicy, state: State, figures: Figures, expected: Expe
     seconds = windows_to_detect(limit, shift - allowance) * policy.interval_s
     signal = _signal(state, expected, break_even)
     text = _text(signal, figures, expected, break_even)
-    return state, Assessment(signal, text, not state.is_unpaid, figures, expected, seconds)
+    # A finding whose figures lie below the break-even pays no more, for all that is known; it is not certain yet.
+    uncertain = signal is not Signal.HEALTHY and figures.tokens_per_step < break_even
+    pays = False if state.is_unpaid else None if uncertain else True
+    return state, Assessment(signal, text, pays, figures, expected, seconds)
 
 
 def _capped(total: Sum, limit: float) -> Sum:

@@ -104,7 +104,7 @@ def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fl
 def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
     if situation.interrupted:
         return Decision(Act.RESUME, f"{situation.interrupted} of the watch was interrupted")
-    if not assessment.finding:
+    if not assessment.finding or assessment.signal is Signal.FELL_BACK:
         return _without_finding(policy, assessment, situation)
     if reported := _only_reported(policy, assessment):
         return Decision(Act.REPORT, reported)
@@ -126,7 +126,9 @@ def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
     if not policy.fall_back or assessment.signal not in ACTIONABLE:
         return assessment.text
     if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
-        return f"{assessment.text}; speculation still pays"
+        return f"{assessment.text}; " + (
+            "speculation still pays" if assessment.pays else "whether it pays is not certain yet"
+        )
     return ""
 
 
@@ -163,13 +165,13 @@ def _cooling(policy: WatchPolicy, situation: Situation) -> str:
 
 
 def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> Decision:
-    sound = assessment.signal in (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD)
-    if not (policy.re_arm and situation.better and sound):
-        return Decision(Act.NOTHING, assessment.text)
+    sound = (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD, Signal.FELL_BACK)
+    if not (policy.re_arm and situation.better and assessment.signal in sound):
+        return Decision(Act.REPORT if assessment.finding else Act.NOTHING, assessment.text)
     if situation.busy:
         return Decision(Act.HOLD, situation.busy)
     if reason := _cooling(policy, situation):
-        return Decision(Act.NOTHING, reason)
+        return Decision(Act.REPORT if assessment.finding else Act.NOTHING, reason)
     return Decision(Act.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
 
 

@@ -91,7 +91,7 @@ def _why_blind(after: Reading, restarted: tuple[str, ...], started: tuple[str, .
         return odd[0]
     if after.failed:
         name, why = next(iter(sorted(after.failed.items())))
-        return f"{name}: {why}"
+        return f"{name}: {why}" if name else why
     if restarted:
         return f"{restarted[0]} restarted"
     if started:

@@ -20,12 +20,14 @@ from mpctl.experiment.block import Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
+from mpctl.experiment.traffic import UsersTraffic
 from mpctl.methods import METHODS, Spec
 from mpctl.records import decode, encode
 from mpctl.stats.confidence import Stage, mean_interval
 
 RECORD = "reference"  # the name of the record of the operation that promoted
 LEVEL = 0.95
+_USERS = "users"  # the class of traffic of users' requests
 _REACH, _REACH_MORE = 1.25, 0.5  # times and plus the largest measured load, up to which the last band still holds
 
 
@@ -106,8 +108,13 @@ class Reference:
 
     @classmethod
     def of(cls, run: Run, spec: Spec) -> Reference | None:
-        """Condense the measurement of a promoted spec; None where nothing of it can be compared with an engine."""
-        bands = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
+        """Condense the measurement of a promoted spec; None where nothing of it can be compared with an engine. Where
+        users' requests were measured, their load is the one that holds, and not that of the prompts sent beside them.
+        """
+        if run.placement.users_set_load:
+            bands = tuple(band for band in (_band_of_users(run.traffic),) if band is not None)
+        else:
+            bands = tuple(band for cell in run.cells if (band := _band(cell, run.of_cell(cell))) is not None)
         if not bands:
             return None
         row = METHODS.get(spec.method)
@@ -183,6 +190,29 @@ def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
         baseline_tokens_per_step=_mean(b.window.tokens_per_step for b in theirs) or 1.0,
         baseline_step_ms=_mean(b.window.step_ms for b in theirs),
         answer_tokens=sum(b.output_tokens for b in mine) / answered if answered else None,
+    )
+
+
+def _band_of_users(traffic: UsersTraffic | None) -> Band | None:
+    windows = () if traffic is None else traffic.windows
+    per_step = Measured.of(w.candidate.tokens_per_step for w in windows)
+    loads = [load for w in windows if (load := batch_of(w.candidate, w.seconds))]
+    if per_step is None or per_step.value <= 0 or not loads:
+        return None
+    answered = math.fsum(w.candidate.tpot_count or 0.0 for w in windows)
+    return Band(
+        traffic=_USERS,
+        temperature=0.0,
+        batch=math.fsum(loads) / len(loads),
+        rounds=len(windows),
+        tokens_per_step=per_step,
+        time_per_token_ms=Measured.of(w.candidate.time_per_token_ms for w in windows),
+        step_ms=Measured.of(w.candidate.step_ms for w in windows),
+        first_acceptance=Measured.of(next(iter(w.candidate.position_rates), None) for w in windows),
+        coverage=Measured.of(w.candidate.coverage for w in windows),
+        baseline_tokens_per_step=_mean(w.baseline.tokens_per_step for w in windows) or 1.0,
+        baseline_step_ms=_mean(w.baseline.step_ms for w in windows),
+        answer_tokens=math.fsum(w.candidate.generation_tokens for w in windows) / answered if answered else None,
     )
 
 

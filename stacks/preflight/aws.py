@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
+from infra.aws.policies import PROBES
 from mpctl.errors import MpctlError, NotPermitted
 from stacks.base import Plan
 from stacks.preflight.facts import AccountFacts, Quota
@@ -51,16 +53,18 @@ class Reader:
             offered={machine: zones for machine, zones in offered.items() if zones is not None},
             quotas={**self.gpu_quotas(machines), **self.network_quotas()},
             taken=self.taken(),
+            denied=self.denied(),
         )
 
     def ask(self, service: str, call: str, **arguments: Any) -> Any:
         """The answer, or None where it is refused or does not come."""
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         try:
             client = self.session.client(service, config=self.config)
             return getattr(client, call)(**arguments)
-        except (ClientError, BotoCoreError):
+        except (ClientError, BotoCoreError, ResponseParserError):
             return None
 
     def identity(self) -> str:
@@ -71,6 +75,16 @@ class Reader:
                 hint="aws sso login, or set AWS_PROFILE; 'aws sts get-caller-identity' shows who you are",
             )
         return f"{identity['Arn']} in account {identity['Account']}"
+
+    def denied(self) -> tuple[str, ...] | None:
+        """Rights of a deploy that the identity lacks, by the account's own evaluation of its policies."""
+        identity = self.ask("sts", "get_caller_identity")
+        who = re.sub(r":sts:(.*):assumed-role/([^/]+)/.*", r":iam:\1:role/\2", identity["Arn"])
+        response = self.ask("iam", "simulate_principal_policy", PolicySourceArn=who, ActionNames=list(PROBES))
+        if response is None:
+            return None
+        results = response["EvaluationResults"]
+        return tuple(one["EvalActionName"] for one in results if one["EvalDecision"] != "allowed")
 
     def zones(self) -> tuple[str, ...] | None:
         response = self.ask("ec2", "describe_availability_zones")

@@ -33,6 +33,11 @@ class Finding:
 
 def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
     """Every finding on one cluster, worst first within its check's order."""
+    if plan.existing and plan.existing.cluster:
+        exists = plan.name in " ".join(facts.taken).split()
+        made = Finding("names", Outcome.OK, f"the existing cluster {plan.name} is used, with the nodes it has")
+        gone = Finding("names", Outcome.FAIL, f"no cluster {plan.name} found", "check existing in the environment")
+        return (Finding("credentials", Outcome.OK, facts.identity), made if exists else gone)
     return (
         Finding("credentials", Outcome.OK, facts.identity),
         *_zones(plan, facts),
@@ -43,13 +48,16 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
         *_room(facts),
         *_names(facts),
         *_apis(facts),
+        *_rights(facts),
     )
 
 
 def cluster_zones(plan: Plan) -> tuple[str, ...]:
     """Zones that the cluster's subnets or pools will name."""
+    if plan.existing and plan.existing.aws:
+        return tuple(plan.existing.aws.subnets)
     if plan.cluster.provider == "EKS":
-        return tuple(zones(plan.cluster, plan.settings.network.zones))
+        return tuple(zones(plan.cluster, plan.settings.network))
     return tuple(
         sorted({zone for pool in plan.cluster.pools for zone in pool.zones} | set(plan.settings.network.zones))
     )
@@ -207,6 +215,23 @@ def _names(facts: AccountFacts) -> Iterator[Finding]:
         )
     else:
         yield Finding("names", Outcome.OK, "no cluster of this name")
+
+
+def _rights(facts: AccountFacts) -> Iterator[Finding]:
+    if facts.denied is None:
+        yield Finding(
+            "rights",
+            Outcome.WARN,
+            "the deployer's rights could not be read (iam:SimulatePrincipalPolicy)",
+            "python -m stacks.preflight --policy prints what a deploy needs",
+        )
+    elif facts.denied:
+        yield Finding(
+            "rights",
+            Outcome.FAIL,
+            f"not allowed: {', '.join(facts.denied)}",
+            "python -m stacks.preflight --policy prints what a deploy needs",
+        )
 
 
 def _apis(facts: AccountFacts) -> Iterator[Finding]:

@@ -19,7 +19,6 @@ from stacks.base import Plan
 from stacks.cluster import SYSTEM_DISK_GB
 
 HOURS_A_MONTH = 730  # 365 * 24 / 12
-PROMETHEUS_DISK_GB = 50
 
 
 @dataclass(frozen=True)
@@ -48,8 +47,8 @@ def costs(plan: Plan) -> tuple[Cost, ...]:
     system = settings.system
     machine = system.eks_machine if eks else system.gke_machine
     first = system.minimum if eks else max(system.minimum, min(ZONES_OF_A_REGION, system.maximum))
-    disks = first * SYSTEM_DISK_GB + PROMETHEUS_DISK_GB
-    disks_at_most = system.maximum * SYSTEM_DISK_GB + PROMETHEUS_DISK_GB
+    disks = first * SYSTEM_DISK_GB + settings.monitoring.storage_gb
+    disks_at_most = system.maximum * SYSTEM_DISK_GB + settings.monitoring.storage_gb
     made = [Cost("control plane", table["control_plane_hour"], table["control_plane_hour"])]
     for pool in plan.cluster.pools:
         made.append(nodes(f"pool {pool.name}", table, pool.hardware.machine, pool.nodes, pool.maximum, spot=spot))

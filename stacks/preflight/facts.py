@@ -26,7 +26,8 @@ class AccountFacts:
 
     ``identity``: who deploys; ``offered``: machine type -> zones that offer it; ``quotas``: by the purpose they serve
     (gpu, gpu-total, network, address); ``taken``: names that the deploy would make and that exist already;
-    ``apis_off``: services of Google Cloud that are not enabled.
+    ``apis_off``: services of Google Cloud that are not enabled; ``denied``: rights that a deploy needs and the identity
+    lacks, None where they could not be asked.
     """
 
     identity: str
@@ -35,3 +36,4 @@ class AccountFacts:
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     apis_off: tuple[str, ...] | None = ()
+    denied: tuple[str, ...] | None = ()

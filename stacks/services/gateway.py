@@ -15,14 +15,20 @@ CONTROLLER = "gateway.envoyproxy.io/gatewayclass-controller"
 
 
 def gateway_documents(
-    settings: Gateway, name: str, namespace: str, serving: str, internal: Mapping[str, str], envoy: str | None = None
+    settings: Gateway,
+    name: str,
+    namespace: str,
+    serving: str,
+    annotations: Mapping[str, str],
+    answer_s: int,
+    envoy: str | None = None,
 ) -> list[Document]:
-    """Return class, gateway, certificate and policy; *internal* keeps the load balancer off the internet, *envoy* is
-    the proxies' image where it is not the controller's default.
+    """Return class, gateway, certificate and policies; *annotations* are the load balancer's, *answer_s* is the longest
+    answer, *envoy* is the proxies' image where it is not the controller's default.
     """
     spec: Document = {"gatewayClassName": "envoy", "listeners": [listener(settings, serving)]}
-    if internal and not settings.public:
-        spec["infrastructure"] = {"annotations": dict(internal)}
+    if annotations:
+        spec["infrastructure"] = {"annotations": dict(annotations)}
     kind: Document = {"controllerName": CONTROLLER}
     made = []
     if envoy:
@@ -32,6 +38,7 @@ def gateway_documents(
     made += [
         named("GatewayClass", API, "envoy", None, spec=kind),
         named("Gateway", API, name, namespace, spec=spec),
+        idle_policy(name, namespace, answer_s),
     ]
     if settings.tls and settings.tls.issuer:
         made.append(certificate(settings, namespace))
@@ -74,6 +81,19 @@ def certificate(settings: Gateway, namespace: str) -> Document:
         "privateKey": {"rotationPolicy": "Always"},
     }
     return named("Certificate", "cert-manager.io/v1", "gateway", namespace, spec=spec)
+
+
+def idle_policy(name: str, namespace: str, answer_s: int) -> Document:
+    """A stream may be silent for as long as an answer may take (Envoy's default is 5 minutes), and keep-alive packets
+    keep its connection in the tables of load balancers that forget silent ones (350 s on AWS, 10 minutes on Google).
+    """
+    target = {"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": name}
+    spec = {
+        "targetRefs": [target],
+        "timeout": {"http": {"streamIdleTimeout": f"{answer_s}s"}},
+        "tcpKeepalive": {"idleTime": "60s", "interval": "30s", "probes": 3},
+    }
+    return named("ClientTrafficPolicy", ENVOY, "long-answers", namespace, spec=spec)
 
 
 def security_policy(settings: Gateway, name: str, namespace: str) -> Document:

@@ -18,6 +18,8 @@ LOAD_PODS = {"mpctl.dev/part": "load"}  # as mpctl.platform.kubernetes.load_job.
 # Addresses of the credential services inside a node: EKS Pod Identity agent, cloud metadata server, GKE's
 # metadata proxy.
 CREDENTIALS = (("169.254.170.23/32", 80), ("169.254.169.254/32", 80), ("169.254.169.252/32", 988))
+# Addresses of resolvers that are no pods: Cloud DNS for GKE, NodeLocal DNSCache.
+RESOLVERS = ("169.254.169.254/32", "169.254.20.10/32")
 
 
 def policy(name: str, namespace: str, pods: Document, types: Sequence[str], **rules: Any) -> Document:
@@ -46,7 +48,8 @@ def namespace_policies(namespace: str) -> list[Document]:
     """Deny by default; name resolution for all; the Job that sends a measurement's load reaches the engines, and
     nobody reaches it but the node's own port-forward.
     """
-    dns = {"to": [from_namespace("kube-system")], "ports": [port(53, "UDP"), port(53)]}
+    resolvers = [from_namespace("kube-system"), *({"ipBlock": {"cidr": block}} for block in RESOLVERS)]
+    dns = {"to": resolvers, "ports": [port(53, "UDP"), port(53)]}
     every = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "Exists"}]}
     engines = {"to": [{"podSelector": every}], "ports": [port(8080)]}
     return [
@@ -70,9 +73,9 @@ def download_egress() -> list[Document]:
 def service_policies(service: Service, namespace: str) -> list[Document]:
     """Requests through the gateway and scrapes in; downloads out only while the pod itself downloads."""
     # The label is KServe's own on its pods; our objects never carry it (its orphan cleanup would take them).
-    # The candidate of a rollout is a second service of the same needs; PodMonitor and rules read both.
-    both = [service.name, f"{service.name}-candidate"]
-    pods = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": both}]}
+    # The candidate of a rollout, and a copy of the baseline measured beside it, are services of the same needs.
+    names = [service.name, f"{service.name}-candidate", f"{service.name}-copy"]
+    pods = {"matchExpressions": [{"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": names}]}
     callers = [
         {
             "from": [from_namespace(GATEWAY), from_namespace(MONITORING), {"podSelector": {}}],

@@ -11,15 +11,24 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from mpctl.methods.preflight.drain import (
+    MARGIN_S,
+    PRE_STOP_S,
+    SHUTDOWN_TIMEOUT_SINCE,
+    sleeping_hook,
+    waiting_hook,
+)
+from mpctl.methods.versions import parse_version
 from mpctl.staging.kserve import NATIVE, OCI_BESIDE, OCI_ENTRY, STORAGE_URIS
 from mpctl.staging.recipes import CONTAINER_SECURITY, named
-from stacks.services.values import VOLUME, Service
+from stacks.services.values import VOLUME, Service, drain_of
 
 Document = dict[str, Any]
 
 UID = 10001  # above the users of any node; fetching, serving and the model volume agree on it
 GPU_TAINT = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
 MODELS = "models"  # the name of the shared volume claim
+ENGINE_CPUS, ENGINE_MEMORY_GIB = 6, 24  # limits where no machine is known: three quarters of 8 CPUs and 32 GiB
 TOKEN = "/var/run/secrets/mpctl"
 FETCH = "fetch-model"  # the ConfigMap with the download script
 POD_SECURITY = {
@@ -181,19 +190,22 @@ def inference_service(service: Service, namespace: str) -> Document:
     """The KServe object these objects were made for. Printed for people; `mpctl rollout` owns the live
     one.
     """
+    ends, hook = ending(service)
     mounts = [{"name": "cache", "mountPath": "/cache"}, {"name": "tmp", "mountPath": "/tmp"}]
     probe = {"httpGet": {"path": "/health", "port": 8080}}
+    cpus, memory = service.cpus or ENGINE_CPUS, service.memory_gib or ENGINE_MEMORY_GIB
     model: Document = {
         "modelFormat": {"name": "vLLM"},
         "runtime": "kserve-vllmserver",
         "image": service.image,
         # The built-in runtime gives port, served name and a memory-backed /dev/shm; the last --model wins
         # over its own.
-        "args": [f"--model={service.path(service.target)}", *service.args],
+        "args": [f"--model={service.path(service.target)}", *service.args, *ends],
+        "lifecycle": {"preStop": hook},
         "env": [{"name": key, "value": value} for key, value in ENGINE_ENV.items()],
         "resources": {
-            "requests": {"cpu": "4", "memory": "16Gi"},
-            "limits": {"cpu": "6", "memory": "24Gi"},
+            "requests": {"cpu": str(max(1, cpus * 2 // 3)), "memory": f"{max(1, memory * 2 // 3)}Gi"},
+            "limits": {"cpu": str(cpus), "memory": f"{memory}Gi"},
             "claims": [{"name": "gpu"}],
         },
         "securityContext": CONTAINER_SECURITY,
@@ -207,8 +219,9 @@ def inference_service(service: Service, namespace: str) -> Document:
     predictor: Document = {
         "serviceAccountName": service.service_account,
         "automountServiceAccountToken": False,
-        "minReplicas": 1,
-        "terminationGracePeriodSeconds": 120,
+        "minReplicas": service.autoscaling.minimum,
+        "timeout": service.timeout_s,
+        "terminationGracePeriodSeconds": PRE_STOP_S + service.drain_s + MARGIN_S,
         "securityContext": POD_SECURITY,
         "tolerations": [GPU_TAINT],
         "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": f"{service.name}-gpu"}],
@@ -233,9 +246,30 @@ def inference_service(service: Service, namespace: str) -> Document:
     return made
 
 
+def ending(service: Service) -> tuple[list[str], Document]:
+    """Arguments and preStop hook with which a pod that stops finishes what it serves. An engine without the argument
+    gets a hook that waits for it.
+    """
+    if drain_of(service.args):
+        return [], sleeping_hook()
+    version = parse_version(service.image)
+    if version is None or version < SHUTDOWN_TIMEOUT_SINCE:  # an unknown argument would end the engine at its start
+        return [], waiting_hook(8080)
+    return [f"--shutdown-timeout={service.drain_s}"], sleeping_hook()
+
+
+def disruption_budget(service: Service, namespace: str) -> Document:
+    """Evictions take one pod of the service at a time. A single replica may be evicted: with ``minAvailable: 1`` no
+    node that runs one could ever be drained.
+    """
+    pods = {"matchLabels": {"serving.kserve.io/inferenceservice": service.name}}
+    spec = {"maxUnavailable": 1, "selector": pods, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
+    return named("PodDisruptionBudget", "policy/v1", f"{service.name}-predictor", namespace, spec=spec)
+
+
 def service_documents(service: Service, namespace: str, image: str, *, shared: bool) -> list[Document]:
     """Return the objects that must exist beside the KServe object."""
-    made = [claim_template(service, namespace)]
+    made = [claim_template(service, namespace), disruption_budget(service, namespace)]
     if service.staging == "pvc":
         made.append(fetch_job(service, namespace, image, shared=shared))
     return made

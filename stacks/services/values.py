@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mpctl.methods.preflight.drain import ANSWER_S, pod_end
 from mpctl.yaml_lines import Node, Place
+from stacks.services.autoscaling import Autoscaling, read_autoscaling
 
 # Ways in which the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
 # a volume. oci: an image that holds the model, mounted by the container runtime or beside the server.
@@ -43,7 +45,10 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Service:
-    """One served model and what it needs from the cluster."""
+    """One served model and what it needs from the cluster. ``timeout_s``: the longest answer; ``drain_s``: how long a
+    pod that stops may finish what it serves. ``cpus`` and ``memory_gib``: limits of the engine; None: three quarters of
+    what its GPUs' share of the node has.
+    """
 
     name: str
     image: str
@@ -55,6 +60,11 @@ class Service:
     draft: Artifact | None
     args: tuple[str, ...]
     slots: int
+    timeout_s: int
+    drain_s: int
+    autoscaling: Autoscaling
+    cpus: int | None
+    memory_gib: int | None
     token_secret: str | None
     service_account: str
     place: Place
@@ -80,6 +90,9 @@ def read_service(node: Node) -> Service:
             f"{draft.mount} and {target.mount} are in one folder, where one Modelcar would hide the other",
             "give each a folder of its own, as /mnt/target/model and /mnt/draft/model",
         )
+    args = node.texts("args")
+    timeout_s = node.number("timeout_s", ANSWER_S, low=1, high=24 * 3600)
+    drain_s = node.number("drain_s", drain_of(args) or timeout_s, low=1, high=24 * 3600)
     result = Service(
         name=name,
         image=node.text(
@@ -91,8 +104,13 @@ def read_service(node: Node) -> Service:
         staging=staging,
         target=target,
         draft=draft,
-        args=node.texts("args"),
-        slots=node.number("slots", slots_of(node.texts("args")), low=1, high=4096),
+        args=args,
+        slots=node.number("slots", slots_of(args), low=1, high=4096),
+        timeout_s=timeout_s,
+        drain_s=drain_s,
+        autoscaling=read_autoscaling(node.node("autoscaling")),
+        cpus=node.number("cpus", low=1, high=1024) if node.has("cpus") else None,
+        memory_gib=node.number("memory_gib", low=1, high=8192) if node.has("memory_gib") else None,
         token_secret=node.maybe("token_secret"),
         service_account=node.text("service_account", name, pattern=NAME, what="a lower-case name"),
         place=node.place,
@@ -109,6 +127,11 @@ def slots_of(args: tuple[str, ...]) -> int:
             value = value if equals else args[index + 1] if index + 1 < len(args) else ""
             return int(value) if value.isdigit() else SLOTS
     return SLOTS
+
+
+def drain_of(args: tuple[str, ...]) -> int:
+    """Seconds that the engine's own arguments give running requests when its pod stops; 0 without them."""
+    return int(pod_end({}, {"args": args}).shutdown_s)
 
 
 def parent(mount: str) -> str:

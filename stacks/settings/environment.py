@@ -16,9 +16,11 @@ from typing import Literal, cast
 
 from mpctl.yaml_lines import Node, Place, documents
 from stacks.services import Service, read_service
+from stacks.settings.existing import Existing, read_existing
 from stacks.settings.gateway import Gateway, read_gateway
 from stacks.settings.maintenance import Maintenance, read_maintenance
 from stacks.settings.mirror import Mirror, read_mirror
+from stacks.settings.monitoring import Monitoring, read_monitoring
 
 LAYERS = ("cluster", "platform", "serving")
 Layer = Literal["cluster", "platform", "serving"]
@@ -45,6 +47,7 @@ PLATFORM_NAMESPACES = frozenset(
         "node-feature-discovery",
     }
 )
+RELEASE = r"\d+\.\d+\.\d+-\d{8}"  # of an EKS node image (EKS user guide, "AMI release versions")
 VARIABLE = re.compile(r"\$\{([A-Z_]+)\}")
 # Absolute, because an alert is read in a chat, and nobody's: the name says which setting is missing.
 RUNBOOKS = "https://set-monitoring-runbooks.invalid"
@@ -67,12 +70,14 @@ class Backend:
 @dataclass(frozen=True)
 class Network:
     """Addresses and the way out. ``endpoints`` gives EKS nodes no internet at all: images must be
-    mirrored into ECR.
+    mirrored into ECR. ``blocks``: places of zones among the blocks of an EKS network where they do not follow the
+    letter.
     """
 
     cidr: str
     egress: str
     zones: tuple[str, ...]
+    blocks: Mapping[str, int]
     flow_logs: bool
     place: Place
 
@@ -101,10 +106,11 @@ class Budget:
 
 @dataclass(frozen=True)
 class DiskKeys:
-    """Keys for disks of nodes and volumes; None: the cloud's own."""
+    """Keys for disks of nodes and volumes; None: the cloud's own. ``eks_models``: of buckets that models come from."""
 
     eks: str | None = None
     gke: str | None = None
+    eks_models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,6 +153,9 @@ class Settings:
     pod_security: str
     secure_boot: bool
     gpu_driver: str | None
+    eks_image: str | None
+    spare_nodes: int
+    image_streaming: bool
     downloader_memory: str
     services: tuple[Service, ...]
     credentials: str
@@ -154,6 +163,8 @@ class Settings:
     disk_keys: DiskKeys
     mirror: Mirror
     runbooks: str
+    monitoring: Monitoring
+    existing: Mapping[str, Existing]
 
 
 def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -198,6 +209,11 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         pod_security=serving.choice("pod_security", ("restricted", "baseline"), "restricted"),
         secure_boot=gpu.value("secure_boot", bool, True),
         gpu_driver=gpu.maybe("gke_driver"),
+        spare_nodes=gpu.number("spare_nodes", 0, low=0, high=100),
+        image_streaming=gpu.value("image_streaming", bool, False),
+        eks_image=gpu.text("eks_image", pattern=RELEASE, what="an image release such as 1.35.2-20261023")
+        if gpu.has("eks_image")
+        else None,
         downloader_memory=serving.text(
             "downloader_memory", DOWNLOADER_MEMORY, pattern=r"[1-9]\d*(Mi|Gi)", what="an amount of memory such as 6Gi"
         ),
@@ -209,6 +225,8 @@ def read_settings(text: str, file: str, environ: Mapping[str, str] = os.environ)
         runbooks=monitoring.text(
             "runbooks", RUNBOOKS, pattern=r"https?://\S+[^/\s]", what="an address without / at its end"
         ),
+        monitoring=read_monitoring(monitoring),
+        existing=root.mapping("existing", lambda inner, cluster: read_existing(inner.node(cluster))),
     )
     if settings.namespace in PLATFORM_NAMESPACES:
         raise serving.error(
@@ -240,7 +258,11 @@ def disk_keys(node: Node) -> DiskKeys:
         node.text("gke_disk_key", pattern=gke, what="projects/.../cryptoKeys/NAME")
         if node.has("gke_disk_key")
         else None,
+        node.texts("eks_model_keys"),
     )
+    for key in keys.eks_models:
+        if not re.fullmatch(eks, key):
+            raise node.error("eks_model_keys", f"{key} is not the ARN of a KMS key")
     node.done()
     return keys
 
@@ -338,6 +360,7 @@ def network(node: Node) -> Network:
         cidr=block,
         egress=node.choice("egress", ("nat", "endpoints"), "nat"),
         zones=node.texts("zones"),
+        blocks=node.mapping("blocks", lambda inner, zone: inner.number(zone, low=0, high=6)),
         flow_logs=node.value("flow_logs", bool, True),
         place=Place(node.file, node.line_of("egress")),
     )

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from mpctl.estimate.autoscale import queue_wait_target
+from stacks.services.autoscaling import queue_wait_target
 from tests.simulation.hpa import Behavior, Policy
 from tests.simulation.queueing import AUTOSCALERS
 
@@ -52,10 +52,8 @@ def test_target_and_behaviour_are_the_same_for_the_hpa_keda_and_the_simulator() 
     metric, *ratios = HPA["spec"]["metrics"]
     trigger, *ratio_triggers = KEDA["spec"]["triggers"]
     shipped = {"engine_busy_ratio": AUTOSCALERS[-1].busy, "engine_hold_ratio": AUTOSCALERS[-1].hold}
-    assert shipped == {
-        each["pods"]["metric"]["name"]: int(each["pods"]["target"]["averageValue"].rstrip("m")) / 1000
-        for each in ratios
-    }
+    thousandths = {m["pods"]["metric"]["name"]: m["pods"]["target"]["averageValue"].rstrip("m") for m in ratios}
+    assert shipped == {name: int(value) / 1000 for name, value in thousandths.items()}
     assert list(shipped.values()) == [float(each["metadata"]["threshold"]) for each in ratio_triggers]
     derived = queue_wait_target(slo_ms=8000, start_s=150, growth_per_minute=0.01)
     assert derived.holds
@@ -101,13 +99,16 @@ def test_the_metric_is_defined_once_and_only_read_elsewhere() -> None:
     for metric, trigger in zip(HPA["spec"]["metrics"], KEDA["spec"]["triggers"], strict=True):
         name = metric["pods"]["metric"]["name"]
         assert re.fullmatch(served[1], name) and not re.fullmatch(served[1], f"{name}:slots")
-        assert trigger["metadata"]["query"] == f'sum({name}{{namespace="inference",inference_service="llm"}})'
+        service = '{namespace="inference",inference_service="llm"}'
+        assert trigger["metadata"]["query"] == f"sum({name}{service} and on (namespace, pod) up{service})"
         assert trigger["metadata"]["ignoreNullValues"] == "false"
 
 
 def test_the_adapter_lists_no_more_often_than_the_engine_is_scraped() -> None:
     (endpoint,) = PODS["spec"]["podMetricsEndpoints"]
     assert int(ADAPTER["metricsRelistInterval"].rstrip("s")) >= int(endpoint["interval"].rstrip("s"))
+    (rule,) = [r for group in rule_groups() for r in group["rules"] if r.get("record") == "queue_wait_ms:queued"]
+    assert f"({endpoint['interval'].rstrip('s')} * count_over_time(" in rule["expr"]
 
 
 def test_created_gauges_are_dropped_at_the_scrape() -> None:

@@ -34,18 +34,14 @@ def cluster():
 @pytest.fixture(scope="session")
 def llm_cluster(cluster):
     """The same cluster, with KServe's manager of LLMInferenceServices."""
-    from .rig.llmisvc import LlmServices
-
-    LlmServices(cluster).start()
+    cluster.add("llm")
     return cluster
 
 
 @pytest.fixture(scope="session")
 def groups_cluster(cluster):
     """The same cluster, with the controller of LeaderWorkerSets."""
-    from .rig.lws import LeaderWorkerSets
-
-    LeaderWorkerSets(cluster).start()
+    cluster.add("lws")
     return cluster
 
 

@@ -16,10 +16,10 @@ append = KubernetesStore.append
 written = []
 
 
-def append_and_die(self, *entries):
+def append_and_die(self, *entries, hold=False):
     reached = entries[: limit - len(written)] if limit else entries
-    append(self, *reached)
     written.extend(reached)
+    append(self, *reached, hold=hold and len(written) != limit)
     if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 

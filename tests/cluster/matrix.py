@@ -1,5 +1,5 @@
-"""``mpctl`` for the fault matrix: the measurement is left out, the gate promotes, and a pod that no node accepts is
-waited for 10 s instead of 60; everything else is the product.
+"""``mpctl`` for the fault matrix: the measurement is left out, so users need not be told, the gate promotes, and a pod
+that no node accepts is waited for 10 s instead of 60; everything else is the product.
 
 ``python -m tests.cluster.matrix N rollout ...`` ends with SIGKILL right after the N-th ledger entry; 0 never.
 """
@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 
+from mpctl.app.operate import placement
 from mpctl.cli.main import run
+from mpctl.experiment.users import UserLoad
 from mpctl.gate.outcome import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.service import reader
@@ -22,10 +24,10 @@ append = KubernetesStore.append
 written = []
 
 
-def append_and_die(self, *entries):
+def append_and_die(self, *entries, hold=False):
     reached = entries[: limit - len(written)] if limit else entries
-    append(self, *reached)
     written.extend(reached)
+    append(self, *reached, hold=hold and len(written) != limit)
     if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -38,6 +40,7 @@ def judged(context, operation):
     return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
+placement.read_users = lambda session, window_s, asked: UserLoad(0.0, 1, seen=False, window_s=window_s)
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die
 for every in sequences.STEPS.values():

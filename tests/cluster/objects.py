@@ -1,4 +1,6 @@
-"""Objects that tests deploy."""
+"""Objects that tests deploy, and those that mpctl wrote."""
+
+from mpctl.platform.kubernetes.ledger_objects import Appended
 
 CLAIM = """\
 apiVersion: resource.k8s.io/v1
@@ -154,5 +156,5 @@ def is_true(record: dict, kind: str) -> bool:
 
 def ledger_entries(appended: list[dict]) -> list[dict]:
     """The entries in a ledger's ControllerRevisions, oldest first: one that is appended to may hold several."""
-    entries = (entry for item in appended for entry in item["data"].get("entries", [item["data"]]))
+    entries = (entry for item in appended for entry in Appended.of(item).entries)
     return sorted(entries, key=lambda entry: entry["seq"])

@@ -8,6 +8,7 @@ an answer, so six of them are one and a half pods' worth of load, whatever the n
 import threading
 import time
 import urllib.error
+from string import Template
 
 import yaml
 
@@ -21,10 +22,10 @@ SERVICE = CONTAINERS.replace("--port=8080", f"--port=8080\n          - --max-num
 
 def shipped(namespace, *, metrics=3):
     """The manifest with shorter windows, and its first *metrics*."""
-    from tests.autoscaling.conftest import MANIFESTS
+    from tests.autoscaling.conftest import MANIFESTS, NAMES
 
     text = (MANIFESTS / "autoscaling" / "hpa.yaml").read_text()
-    made = yaml.safe_load(text.replace("${service}", "demo").replace("${namespace}", namespace.name))
+    made = yaml.safe_load(Template(text).substitute(NAMES | {"service": "demo", "namespace": namespace.name}))
     made["spec"]["metrics"] = made["spec"]["metrics"][:metrics]
     for side in made["spec"]["behavior"].values():
         side["stabilizationWindowSeconds"] //= FASTER

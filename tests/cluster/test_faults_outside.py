@@ -15,7 +15,7 @@ from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import make_mpctl
 from .fixtures import Namespace
-from .objects import ANY_SPEED, CONTAINERS, hpa
+from .objects import ANY_SPEED, CONTAINERS, hpa, ledger_entries
 from .rig.nodes import L4
 from .unmeasured import Unmeasured
 
@@ -203,18 +203,19 @@ def test_a_quota_that_appears_in_the_middle_is_named_and_the_rollback_continues(
 
 def test_a_ledger_that_a_newer_mpctl_continued_is_refused_by_name(served):
     (*_, last) = served.ledger()
-    number = last["revision"] + 1
+    (*_, entry) = ledger_entries([last])
+    number = entry["seq"] + 1
     name = f"mpctl-demo.ledger-{number}"
-    data = {**last["data"], "seq": number, "format": 99, "who": "ann@newer"}
+    data = {**entry, "seq": number, "format": 99, "who": "ann@newer"}
     metadata = {"name": name, "labels": last["metadata"]["labels"]}
-    entry = {
+    newer = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
         "metadata": metadata,
         "data": data,
         "revision": number,
     }
-    served.client.apply(entry)
+    served.client.apply(newer)
     try:
         for command in (ROLLBACK, ROLLOUT, ("status", "demo")):
             done = served.run(*command, code=1)

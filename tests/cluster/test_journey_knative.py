@@ -27,7 +27,7 @@ REVISION = "serving.knative.dev/revision"
 @pytest.fixture(scope="module")
 def cluster():
     """A cluster of its own: KServe looks for Knative only when it starts. Its GPUs are counted by a device plugin."""
-    with Cluster(Settings(nodes=(CPU,), knative=True)) as opened:
+    with Cluster(Settings(nodes=(CPU,), extras=frozenset({"knative"}))) as opened:
         (node,) = opened.nodes.numbers
         gpus = {"nvidia.com/gpu": "3"}  # one for a revision that failed, whose pods Knative keeps for 600 s
         opened.client.patch("nodes", node, {"status": {"capacity": gpus, "allocatable": gpus}}, subresource="status")

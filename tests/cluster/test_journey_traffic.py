@@ -11,6 +11,7 @@ import re
 import signal
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -23,9 +24,10 @@ from .rig.gateway import CLASS
 from .rig.nodes import L4
 from .unmeasured import Unmeasured
 
+SENTENCE = " ".join(["words"] * 16)
 QUESTION = "one two three four"  # the scripted engine answers with it
 ROLLOUT = ("rollout", "--spec", "ngram")
-STEPS = (*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "1s")
+STEPS = (*ROLLOUT, "--traffic-steps", "10,20", "--step-duration", "1s")
 OURS = ("configmaps", "leases", "controllerrevisions")  # ledger, records and the hold: written about, not changed
 AT_10 = 7  # ledger entries until 10 % are on the candidate: opened, and one for each of six steps
 
@@ -77,12 +79,37 @@ class Users(Meanwhile):
         return counts
 
 
+class Crowd(Meanwhile):
+    """Five users' requests a second, whether or not earlier ones are answered; ``failed`` and ``answered`` of them."""
+
+    pause_s = 0.2
+
+    def __init__(self, cluster, namespace):
+        super().__init__()
+        self.url, self.host = cluster.gateway.url, host_of(namespace)
+        self.pool = ThreadPoolExecutor(32)
+        self.answered, self.failed = [], []
+
+    def look(self):
+        self.pool.submit(self.ask)
+
+    def ask(self):
+        try:
+            (self.answered if ask(self.url, SENTENCE, Host=self.host) == SENTENCE else self.failed).append(SENTENCE)
+        except OSError as error:
+            self.failed.append(repr(error))
+
+    def __exit__(self, *reason):
+        super().__exit__(*reason)
+        self.pool.shutdown(wait=True)
+
+
 class Service:
     """A deployed service with a route of its users'."""
 
-    def __init__(self, cluster, namespace):
+    def __init__(self, cluster, namespace, script=None):
         self.cluster, self.namespace = cluster, namespace
-        cluster.pods.rule(lambda pod: {"stop_s": 1})
+        cluster.pods.rule(lambda pod: {"stop_s": 1, "script": script or {}})
         namespace.deploy(CONTAINERS)
         taken_route(namespace.client, host_of(namespace))
         self.before, self.found = self.text(), self.route()
@@ -129,6 +156,13 @@ def run(mpctl):
 
 
 @pytest.fixture
+def short_windows(mpctl):
+    """Windows of users' requests of a second: the engines are scripted, so no window differs from another."""
+    (mpctl.directory / "windows.yaml").write_text("traffic_window_s: 1\ntraffic_window_requests: 2\n")
+    return "--policy", "windows.yaml"
+
+
+@pytest.fixture
 def third_node(cluster):
     name = cluster.add_node(L4)
     yield
@@ -137,20 +171,20 @@ def third_node(cluster):
 
 def test_traffic_steps_send_the_requested_shares_and_lose_no_request(cluster, third_node, service, run):
     with Users(cluster, service.namespace) as users:
-        done = run(*ROLLOUT, "--traffic-steps", "1,10,50", "--step-duration", "2s", "--keep-baseline")
+        done = run(*ROLLOUT, "--traffic-steps", "5,10,20,40", "--step-duration", "2s", "--keep-baseline")
     assert "promoted" in done.stderr
     assert users.failed == []
     shares = users.shares()
-    assert set(shares) == {0, 1, 10, 50}
+    assert set(shares) == {0, 5, 10, 20, 40}
     for percent, (asked, got) in shares.items():
         assert abs(got - asked * percent / 100) <= 1, shares
-    assert shares[50][1] > 1
+    assert shares[40][1] > 1
     sys.stdout.write(f"requests and those of the candidate, by percent: {shares}\n")
     assert service.route() == service.found
 
     (status,) = run.json("status")["items"]
     assert [bool(a["keptSince"]) for a in status["status"]["arms"]] == [False, True]
-    assert "(mpctl retire)" in run("status").stdout
+    assert "(mpctl retire" in run("status").stdout
     assert "one write gives the retained baseline" in run("rollback", "--dry-run=client").stderr
     assert "no baseline is retained" in run("retire").stderr
     assert service.candidate() is None
@@ -161,7 +195,7 @@ def test_traffic_steps_send_the_requested_shares_and_lose_no_request(cluster, th
 def test_a_candidate_that_fails_under_production_traffic_is_rolled_back(cluster, service, run):
     cluster.pods.rule(lambda pod: {"stop_s": 1, "script": {"speculating": {"accept": 0.0}}})
     with Users(cluster, service.namespace):
-        done = run(*ROLLOUT, "--traffic-steps", "10,50", "--step-duration", "30s", code=7)
+        done = run(*ROLLOUT, "--traffic-steps", "10,20", "--step-duration", "30s", code=7)
     assert "of the traffic: tokens per step 1.00 (at least 1.10; 99.9% CI" in done.stderr
     service.as_it_was()
 
@@ -245,11 +279,13 @@ def test_rollback_to_a_retained_baseline_is_one_write(cluster, third_node, servi
     )
 
 
-def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_notices(cluster, service, run):
+def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_notices(
+    cluster, service, run, short_windows
+):
     route = service.object()
     with Users(cluster, service.namespace) as users:
-        done = run(*ROLLOUT, "--mirror", "100", "--step-duration", "8s")
-    assert "copies of 100 % of the requests" in done.stderr
+        done = run(*ROLLOUT, "--mirror", "100", "--step-duration", "8s", *short_windows)
+    assert "copies of 100 % of users' requests" in done.stderr
     assert re.search(r"mirrored 100 %: time per output token \d+\.\d\dx", done.stderr), done.stderr
     assert users.failed == []
     assert {backend for _, _, backend in users.routed} <= {"demo-predictor", ""}  # no user met the candidate
@@ -262,8 +298,8 @@ def test_the_candidate_is_compared_on_copies_of_users_requests_which_nobody_noti
     service.as_it_was()
 
 
-def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, service, run):
-    mirror = (*ROLLOUT, "--mirror", "100", "--step-duration", "2s")
+def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, service, run, short_windows):
+    mirror = (*ROLLOUT, "--mirror", "100", "--step-duration", "2s", *short_windows)
     for again in ("resume", "rollback"):
         run(*mirror, kill_after=AT_10 - 1, code=-signal.SIGKILL)  # begun: the filter is written or about to be
         with Users(cluster, service.namespace) as users:
@@ -279,10 +315,12 @@ def test_killed_while_requests_are_mirrored_it_resumes_or_rolls_back(cluster, se
 
 @pytest.mark.nightly
 @pytest.mark.timeout(1200)
-def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back(cluster, service, run):
+def test_killed_after_every_entry_of_a_mirrored_rollout_it_resumes_or_rolls_back(cluster, service, run, short_windows):
     with Users(cluster, service.namespace) as users:
         for entry in itertools.count(1):
-            done = run(*ROLLOUT, "--mirror", "100", "--step-duration", "2s", kill_after=entry, code=None)
+            done = run(
+                *ROLLOUT, "--mirror", "100", "--step-duration", "2s", *short_windows, kill_after=entry, code=None
+            )
             if done.returncode == 0:
                 break
             assert done.returncode == -signal.SIGKILL, done.stderr
@@ -307,3 +345,52 @@ def test_a_gateway_that_lists_no_mirror_is_refused_before_anything_changes(clust
         cluster.client.patch("gatewayclasses", CLASS, {"status": {"supportedFeatures": listed}}, subresource="status")
     assert f"GatewayClass {CLASS} lists no HTTPRouteRequestMirror" in done.stderr
     service.as_it_was()
+
+
+MEASURED_ON_USERS = """\
+traffic_window_s: 4
+traffic_window_requests: 4
+max_failed_excess: 1
+max_different: 1
+"""
+
+
+@pytest.fixture
+def on_users(cluster, namespace, mpctl, tmp_path):
+    """A rollout measured on users' requests at five a second: (placement, how much slower the candidate's steps are,
+    exit code) -> the finished command, what users got, and the requests that they sent to the candidate. A step of the
+    candidate brings two tokens."""
+
+    def measured(placement, slow, code):
+        service = Service(cluster, namespace, {"token_s": 0.05, "slow": slow})
+        policy = tmp_path / "policy.yaml"
+        policy.write_text(MEASURED_ON_USERS)
+        asked = ("--measure-on", placement, *(("--users-share", "50") if placement == "split" else ()))
+        quick = ("--requests", "4", "--repeats", "2", "--max-tokens", "8", "--no-calibrate", "--bake", "0")
+        with Crowd(cluster, namespace) as crowd:
+            done = mpctl(*ROLLOUT, *asked, *quick, "--users-window", "3s", "--policy", str(policy), code=code)
+        assert crowd.failed == []
+        assert len(crowd.answered) > 50
+        assert service.route() == service.found
+        assert service.candidate() is None
+        slowed = cluster.gateway.routed[namespace.name, "demo-candidate-predictor"]
+        counted = f"{placement}, slow {slow}: {len(crowd.answered)} requests of users, {slowed} on the candidate\n"
+        sys.stdout.write(f"{counted}{done.stderr}\n")
+        if code:
+            assert service.text() == service.before
+        return done, slowed
+
+    return measured
+
+
+def test_a_faster_candidate_is_promoted_on_copies_of_users_requests(on_users):
+    done, on_candidate = on_users("mirror", 2 / 1.8, 0)
+    assert "promoted" in done.stderr
+    assert "users' requests: time per output token 0.56x (96.6% CI 0.5" in done.stderr
+    assert on_candidate == 0
+
+
+def test_a_candidate_at_half_the_speed_leaves_users_after_few_requests(on_users):
+    done, on_candidate = on_users("split", 4, 5)
+    assert "users are spared the candidate: its time per output token is 2.00x the baseline's" in done.stderr
+    assert on_candidate <= 25

@@ -1,7 +1,10 @@
 """Failures during a rollout: the service is unchanged, or the error names the next command."""
 
 import json
+import re
+import shlex
 import signal
+from dataclasses import replace
 
 import pytest
 
@@ -109,6 +112,9 @@ def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespac
         assert "mpctl rollout" in done.stderr
         done = run("unlock", code=3)
         assert "is alive" in done.stderr
+        done = run(*ROLLOUT, "--set", "num_speculative_tokens=2", code=3)
+        assert "is held by" in done.stderr
+        assert "unfinished" not in done.stderr
     finally:
         first.send_signal(signal.SIGKILL)
         first.communicate()
@@ -117,6 +123,67 @@ def test_a_second_operator_is_refused_while_the_first_is_alive(cluster, namespac
     assert status["status"]["heldBy"] is None
     run("rollback")
     service.as_it_was()
+
+
+@pytest.fixture
+def waiting(cluster, namespace, run):
+    """A rollout whose candidate never gets ready; ends after the edit that is made meanwhile."""
+    cluster.pods.rule(lambda pod: {"never_ready": "candidate" in pod["metadata"]["name"]})
+
+    def during(edit, *, code, seconds="8s"):
+        process = run.start(*ROLLOUT, "--timeout", seconds)
+        try:
+            namespace.client.wait("it is under way", lambda: namespace.client.find("isvc", "demo-candidate"))
+            edit(process)
+        finally:
+            _, err = process.communicate(timeout=120)
+        assert process.returncode == code, err
+        assert not re.search("arm-[0-9a-f]{10}", err), err
+        return err
+
+    return during
+
+
+def test_the_commands_after_an_edit_of_the_speculative_setting_work(cluster, namespace, service, run, waiting):
+    theirs = '--speculative-config={"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_max": 4}'
+    (engine,) = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
+    err = waiting(lambda _: replace_args(namespace, [*engine["args"], theirs]), code=3)
+    assert "was changed by somebody at" in err
+    exact, abandon = (next(c for c in commands_in(err) if word in c) for word in ("--exact", "abandon"))
+    done = run("rollback", code=3)
+    assert 'num_speculative_tokens": 5' not in done.stderr  # of the candidate, which was never live
+    assert f"+ {theirs}" in done.stderr or "+" in done.stderr
+    assert exact in commands_in(done.stderr)
+    run(*shlex.split(abandon)[1:])
+    assert namespace.client.find("isvc", "demo-candidate") is None
+    assert theirs in namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"][0]["args"]
+
+
+def test_a_terminated_rollout_says_what_it_left_and_what_continues_it(cluster, namespace, service, run, waiting):
+    err = waiting(lambda process: process.send_signal(signal.SIGTERM), code=2, seconds="60s")
+    assert "is unfinished: the service runs none, its candidate runs side by side" in err
+    rollback = next(c for c in commands_in(err) if "rollback" in c)
+    run(*shlex.split(rollback)[1:])
+    service.as_it_was()
+
+
+def test_nothing_of_a_deleted_service_stays_unseen_or_on_a_gpu(cluster, namespace, service, run, waiting):
+    other = replace(run.mpctl, kubeconfig=run.mpctl.directory / "default")
+    cluster.kubeconfig_for(cluster.admin, other.kubeconfig, namespace="default", server=cluster.proxy.url)
+    err = waiting(lambda _: namespace.kubectl("delete", "isvc", "demo", "--wait=false"), code=1)
+    assert "was deleted; step ready failed" in err
+    namespace.client.wait("its candidate is gone, too", lambda: namespace.client.find("isvc", "demo-candidate") is None)
+    done = other("status", "-n", namespace.name)
+    assert f"service {namespace.name}/demo is gone" in done.stderr
+    assert "is unfinished" in done.stderr
+    (left,) = other.json("status", "-A")["leftovers"]
+    assert left["command"] in done.stderr
+    other(*shlex.split(left["command"])[1:])  # from another namespace, as it was printed
+    assert other.json("status", "-A")["leftovers"] == []
+
+
+def commands_in(text):
+    return re.findall("'(mpctl [^']+)'", text)
 
 
 def test_a_rollout_over_a_foreign_edit_is_rolled_back_and_keeps_it(cluster, namespace, service, run):

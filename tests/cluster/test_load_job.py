@@ -66,6 +66,40 @@ def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace
     namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
 
 
+PREPARED = {"lifecycle": {"postStart": {"exec": {"command": ["true"]}}}, "envFrom": [{"secretRef": {"name": "hers"}}]}
+
+
+def test_a_prepared_job_gets_nothing_and_is_deleted(cluster, namespace, mpctl, tmp_path):
+    """It differs from the Job of a killed command by fields that the API server itself has no default for."""
+    cluster.pods.rule(lambda pod: {"script": STEADY})
+    namespace.deploy(CONTAINERS)
+    namespace.client.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "hers"}})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    few = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "--policy", str(policy))
+    mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=2, killer="killed_sending")
+    (job,) = namespace.client.list("jobs", labels="mpctl.dev/part=load")
+    namespace.client.delete("jobs", job["metadata"]["name"])
+    namespace.client.wait("its pod is gone", lambda: not namespace.client.list("pods", labels="mpctl.dev/part=load"))
+    theirs = {"apiVersion": "batch/v1", "kind": "Job", "spec": job["spec"]}
+    theirs["metadata"] = {"name": "prepared", "labels": job["metadata"]["labels"]}
+    theirs["spec"].pop("selector")
+    template = theirs["spec"]["template"]
+    template["metadata"]["labels"] = dict(job["metadata"]["labels"])
+    template["spec"]["containers"][0] |= PREPARED
+    namespace.client.apply(theirs)
+
+    def ready():
+        pods = namespace.client.list("pods", labels="job-name=prepared")
+        running = [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") == "Running"]
+        return cluster.pods.named(namespace.name, running[0]).log("load") if running else None
+
+    log = namespace.client.wait("the prepared pod runs", ready)
+    assert "promoted: service" in mpctl("resume").stderr
+    assert "sent to" not in log.read_text()
+    namespace.client.wait("nothing of a Job is left", lambda: not load_objects(namespace))
+
+
 def test_two_pods_share_every_block_and_a_killed_one_invalidates_its_block(cluster, namespace, mpctl, tmp_path):
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.2}})  # long blocks, to be cut off in the middle
     namespace.deploy(CONTAINERS)

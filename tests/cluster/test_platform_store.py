@@ -108,7 +108,7 @@ def test_a_revision_is_kept_for_good(reach, namespace):
         mine.add_revision(revision(1, "y\n"))
     assert mine.revisions() == (revision(1),)
     with pytest.raises(Exception, match=r"immutable|Forbidden|Invalid"):
-        namespace.client.patch("controllerrevisions", "mpctl-demo-1", {"data": {"text": "changed"}})
+        namespace.client.patch("controllerrevisions", "mpctl-demo.revision-1", {"data": {"text": "changed"}})
 
 
 def test_a_lease_has_one_holder_and_is_released(reach, namespace):

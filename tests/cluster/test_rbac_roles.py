@@ -1,9 +1,21 @@
 """The roles that ``mpctl rbac`` prints, on the real authoriser: a reader reads and changes nothing."""
 
+import itertools
 import json
+import secrets
 
+import pytest
+import yaml
+
+from mpctl.app.watch.install import name_of
+from mpctl.platform.kubernetes.access.rights import denied_calls
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.connection import connect
+
+from .fixtures import Namespace
 from .objects import CONTAINERS
 from .roles import Granted
+from .unmeasured import Unmeasured
 
 
 def test_a_reader_reads_and_may_not_write(cluster, namespace, mpctl):
@@ -46,3 +58,54 @@ def test_kubectl_applies_the_printed_roles(cluster, namespace, mpctl):
     done = mpctl("rbac", "-n", namespace.name, "--to", "serviceaccount:ci/bot", "--secret", "engine-key")
     applied = cluster.kubectl("apply", "--dry-run=server", "-f", "-", stdin=done.stdout)
     assert applied.count("(server dry run)") == 6
+
+
+@pytest.fixture
+def parties(cluster, namespace, mpctl, tmp_path):
+    """Two operators and a watch that falls back: the objects of each, and a kubeconfig as each."""
+    home = Namespace(cluster, f"{namespace.name}-watch")
+    policy = tmp_path / "watch.yaml"
+    policy.write_text("fall_back: true\n")
+    install = ("watch", "install", "-n", namespace.name, "--home", home.name, "--image", "mpctl:1")
+    names = [f"{name}-{secrets.token_hex(2)}" for name in ("ann", "bob")]
+    printed = [mpctl("rbac", "-n", namespace.name, "--to", f"user:{name}") for name in names]
+    printed.append(mpctl(*install, "--watch-policy", str(policy)))
+    documents = [[d for d in yaml.safe_load_all(done.stdout) if d["kind"] != "PodMonitor"] for done in printed]
+    for document in documents[-1]:
+        if document["kind"] == "Deployment":
+            document["spec"]["replicas"] = 0
+    users = [mpctl.as_user(cluster.user(name)) for name in names]
+
+    def kubeconfigs():
+        account = cluster.service_account_kubeconfig(home.name, name_of(namespace.name), tmp_path / "watch")
+        return [*(user.kubeconfig for user in users), account]
+
+    yield documents, users, kubeconfigs
+    cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listed(itertools.chain(*documents)))
+    home.client.wait("the watch is gone", lambda: not cluster.client.find("namespaces", home.name))
+
+
+def listed(documents):
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(documents)})
+
+
+def denied(kubeconfig, namespace):
+    client = Client(connect(str(kubeconfig), None))
+    try:
+        return denied_calls(client, namespace)
+    finally:
+        client.close()
+
+
+def test_two_operators_and_the_watch_keep_their_rights_in_every_order(cluster, namespace, mpctl, parties):
+    documents, (ann, bob), kubeconfigs = parties
+    namespace.deploy(CONTAINERS)
+    bindings = [d for d in itertools.chain(*documents) if d["kind"].endswith("Binding")]
+    for order in itertools.permutations(documents):
+        cluster.kubectl("delete", "--ignore-not-found", "-f", "-", stdin=listed(bindings))
+        for party in order:
+            cluster.kubectl("apply", "-f", "-", stdin=listed(party))
+        cluster.client.wait("the first has its rights", lambda: not denied(kubeconfigs()[0], namespace.name))
+        assert [denied(path, namespace.name) for path in kubeconfigs()] == [(), (), ()]
+    Unmeasured(ann)("rollout", "--spec", "ngram", "-y")
+    Unmeasured(bob)("rollback", "-y")

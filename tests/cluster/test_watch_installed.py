@@ -17,13 +17,15 @@ import urllib.request
 import pytest
 import yaml
 
-from mpctl.app.watch.leader import LEASE
+from mpctl.app.watch.install import name_of
+from mpctl.app.watch.leader import lease_of
 from mpctl.experiment.built_in import built_in_prompts
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.watch.drill import Answer, throughput
 from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import ROOT
+from .fixtures import Namespace
 from .objects import ANY_SPEED
 from .test_hostile_records import planted_service
 from .test_journey_real_engine import CLAIMED, service
@@ -99,14 +101,17 @@ class Users:
 
 
 class Watch:
-    """The installation of the watch in a namespace."""
+    """The installation of the watch of a namespace, in a namespace of its own."""
 
     def __init__(self, cluster, namespace, mpctl, policy):
         self.cluster, self.namespace, self.mpctl = cluster, namespace, mpctl
+        self.home = Namespace(cluster, f"{namespace.name}-watch")
+        self.name, self.lease = name_of(namespace.name), lease_of(namespace.name)
         file = mpctl.directory / "watch.yaml"
         file.write_text(yaml.safe_dump(policy))
-        done = mpctl("watch", "install", "-n", namespace.name, "--image", "mpctl:1", "--watch-policy", str(file))
-        documents = [d for d in yaml.safe_load_all(done.stdout) if d and d["kind"] != "PodMonitor"]  # no Prometheus
+        words = ("watch", "install", "-n", namespace.name, "--home", self.home.name, "--image", "mpctl:1")
+        done = mpctl(*words, "--watch-policy", str(file), "--without", "podmonitor")  # no Prometheus operator
+        documents = [d for d in yaml.safe_load_all(done.stdout) if d]
         (self.deployment,) = (d for d in documents if d["kind"] == "Deployment")
         self.deployment["spec"]["replicas"] = 0
         self.kills = []
@@ -116,20 +121,20 @@ class Watch:
 
     def pods(self):
         found = self.cluster.pods.running.values()
-        return [p for p in found if p.namespace == self.namespace.name and p.name.startswith("mpctl-watch")]
+        return [p for p in found if p.namespace == self.home.name and p.name.startswith(self.name)]
 
     def logs(self):
         return "\n".join(f"--- {p.name}\n{p.log('watch').read_text()}" for p in self.pods() if p.log("watch").exists())
 
     def scale(self, replicas):
-        self.namespace.client.patch("deployments", "mpctl-watch", {"spec": {"replicas": replicas}})
-        self.namespace.client.wait(f"{replicas} pods of the watch", lambda: len(self.pods()) == replicas)
+        self.home.client.patch("deployments", self.name, {"spec": {"replicas": replicas}})
+        self.home.client.wait(f"{replicas} pods of the watch", lambda: len(self.pods()) == replicas)
         if replicas:
-            self.namespace.client.wait("a watch leads", lambda: self.leader() is not None, 120)
+            self.home.client.wait("a watch leads", lambda: self.leader() is not None, 120)
 
     def leader(self):
         """The pod whose process holds the Lease."""
-        lease = self.namespace.client.find("leases", LEASE) or {}
+        lease = self.home.client.find("leases", self.lease) or {}
         if not (lease.get("spec") or {}).get("holderIdentity"):
             return None
         number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
@@ -139,7 +144,7 @@ class Watch:
         """Kill the leader when the API server has stored the ``number``-th entry or revision from now on."""
 
         async def kill(_call):
-            lease = await self.cluster.api.get("leases", LEASE, self.namespace.name)
+            lease = await self.cluster.api.get("leases", self.lease, self.home.name)
             number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
             os.kill(number, signal.SIGKILL)
             self.kills.append(time.monotonic())
@@ -148,6 +153,7 @@ class Watch:
 
     def remove(self):
         self.scale(0)
+        self.home.delete()
         self.cluster.kubectl("delete", "crd", "speculationstatuses.mpctl.dev")
 
 
@@ -262,6 +268,12 @@ def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_a
     assert users.failed() == []
     assert any("WorseDraft" in event["message"] for event in namespace.client.list("events"))
     assert finds(watch.logs().encode()) == set()
+    once = ("watch", "run", "demo", "--once", "--interval", "1s", "-o", "json")
+    (seen,) = json.loads(watch.mpctl(*once, code=9).stdout)["items"]
+    assert (seen["signal"], seen["command"].split()[:4]) == ("FellBack", ["mpctl", "watch", "acknowledge", "demo"])
+    watch.mpctl("watch", "acknowledge", "demo")
+    (seen,) = json.loads(watch.mpctl(*once).stdout)["items"]
+    assert seen["signal"] in ("Healthy", "Idle")
     marked = marked_objects(namespace)
     assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
     theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores

@@ -89,6 +89,48 @@ def test_a_version_change_moves_the_cache(monkeypatch):
     assert binaries.digest() != before
 
 
+@pytest.fixture
+def built(nowhere, monkeypatch):
+    """Names of the programs in the order in which they were built, by a build that takes twice as long as it says."""
+    names = []
+
+    def build(go, program, folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / program.name).touch()
+        names.append(program.name)
+        return 2.0 * program.build_s
+
+    def extract(go, folder, recipe):
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in recipe.definitions:
+            (folder / f"{name}.json").write_text("[]")
+
+    monkeypatch.setattr(binaries, "_go", lambda: ("go", {}))
+    monkeypatch.setattr(binaries, "_build", build)
+    monkeypatch.setattr(binaries, "_extract", extract)
+    return names
+
+
+def test_a_plain_build_has_nothing_that_a_plain_cluster_does_not_start(built):
+    assert binaries.main([]) == 0
+    assert built == [program.name for program in binaries.PROGRAMS]
+
+
+def test_a_build_says_how_much_is_left_and_learns_how_fast_this_machine_is(built, capsys):
+    binaries.main(["lws", "llm"])
+    lines = capsys.readouterr().err.splitlines()
+    assert built[-2:] == ["lws-manager", "llmisvc-manager"]
+    assert lines[0] == "building kube-apiserver (1 of 8), about 11 min left"
+    assert lines[1] == "building kube-controller-manager (2 of 8), about 10 min left"
+    assert lines[-1] == "building llmisvc-manager (8 of 8), about 1 min left"
+
+
+def test_everything_that_tests_need_is_built_as_one_count(built, capsys):
+    binaries.main(["all"])
+    assert built[6:] == ["llmisvc-manager", "lws-manager", "knative-controller", "prometheus", "promtool", "helm"]
+    assert "(12 of 12)" in capsys.readouterr().err
+
+
 def test_the_script_names_what_is_missing(nowhere):
     environment = {
         k: v for k, v in os.environ.items() if k not in ("MPCTL_GO", "MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS")

@@ -26,7 +26,7 @@ from mpctl.manifest.foreign import foreign_changes
 from mpctl.methods import parse_version
 from mpctl.platform.kubernetes.api.failure import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
-from mpctl.platform.kubernetes.ledger_objects import entries_of
+from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
 from mpctl.report.prices import read_prices
 from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import operations
@@ -97,7 +97,7 @@ def ledger_objects(data):
         for n, entry in enumerate(entries, start=1)
     ]
     try:
-        operations(entries_of(items, "chat", "demo"))
+        operations(entries_of(ledger_of(items), "demo"))
     except MpctlError as error:
         assert "ledger" in error.message
 

@@ -1,11 +1,18 @@
 """Real processes in a state directory of their own. A process that outlives its test is killed and fails the test."""
 
+import fcntl
 import json
 import os
+import pty
+import re
 import shutil
+import signal
+import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,6 +83,35 @@ class Mpctl:
         if code is not None:
             assert done.returncode == code, f"{arguments} -> {done.returncode}\n{done.stdout}\n{done.stderr}"
         return done
+
+    def on_terminal(self, columns, *arguments, code=0, seconds=0):
+        """What a terminal of that width shows: lines that are redrawn count as lines. ``seconds``: until Ctrl-C."""
+        reader, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        environment = {k: v for k, v in self.environment.items() if k not in ("COLUMNS", "CI")} | {"TERM": "xterm"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "mpctl.cli.main", *arguments],
+            cwd=self.directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=terminal,
+            stderr=terminal,
+        )
+        os.close(terminal)
+        if seconds:
+            threading.Timer(seconds, process.send_signal, (signal.SIGINT,)).start()
+        shown = b""
+        while True:
+            try:
+                part = os.read(reader, 65536)
+            except OSError:  # the last writer has closed it
+                break
+            shown += part
+        os.close(reader)
+        text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", shown.decode()).replace("\r\n", "\n").replace("\r", "\n")
+        ended = process.wait(60)
+        assert code is None or ended == code, text
+        return text.splitlines()
 
     def json(self, *arguments):
         return json.loads(self(*arguments, "-o", "json").stdout)

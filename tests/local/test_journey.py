@@ -1,10 +1,14 @@
 """The main job from ``local up`` to ``history``, with a scripted engine."""
 
+import http.client
 import json
+import threading
 
 import pytest
 import yaml
 
+from mpctl.manifest import load_one
+from mpctl.platform.local.engine import drain_s
 from tests.local.conftest import LAX
 
 
@@ -163,3 +167,53 @@ def test_an_edited_ledger_is_refused_with_its_line(up):
     done = up("history", code=3)
     assert "ledger.jsonl:3" in done.stderr
     assert "chain is broken" in done.stderr
+
+
+class Reader(threading.Thread):
+    """A user who reads streams of ``words`` over one connection, as long as the service keeps it open; ``whole``: how
+    many came to their end, ``lost``: what went wrong with the others."""
+
+    def __init__(self, url, words, *, streams=None):
+        super().__init__(daemon=True)
+        self.address, self.words, self.streams = url.removeprefix("http://"), words, streams
+        self.whole, self.lost, self.ending = 0, [], threading.Event()
+
+    def run(self):
+        connection = http.client.HTTPConnection(self.address, timeout=120)
+        body = {"model": "demo", "prompt": " ".join(["word"] * self.words), "max_tokens": 10_000, "stream": True}
+        while not self.ending.is_set() and self.whole != self.streams:
+            try:
+                connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+                text = connection.getresponse().read().decode()
+                assert text.count("data: {") == self.words
+                assert text.endswith("data: [DONE]\n\n")
+                self.whole += 1
+            except (OSError, http.client.HTTPException, AssertionError) as error:
+                self.lost.append(repr(error))
+                connection.close()
+
+
+def test_no_stream_of_a_user_is_lost_when_engines_are_switched(up):
+    """Users read streams of 2 s over kept connections, and one of 8 s, which an engine that is replaced finishes."""
+    script = {"token_s": 0.02}
+    up("local", "down", "--all", "--force")
+    up("local", "up", "-f", str(up.manifest(script=script)))
+    up("rollout", "--spec", "ngram")
+    url = up.json("status")["items"][0]["status"]["url"].removesuffix("/v1")
+    users = [Reader(url, 200) for _ in range(3)] + [Reader(url, 800, streams=1)]
+    for user in users:
+        user.start()
+    started = up("restart").stdout + up("rollback").stdout
+    for user in users:
+        user.ending.set()
+        user.join(120)
+    assert [user.lost for user in users] == [[], [], [], []], started
+    assert all(user.whole for user in users)
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(None, 600.0), (45, 45.0)])
+def test_the_grace_period_of_the_manifest_limits_how_long_requests_are_waited_for(mpctl, grace, seconds):
+    text = mpctl.manifest().read_text()
+    if grace:
+        text = text.replace("  predictor:\n", f"  predictor:\n    terminationGracePeriodSeconds: {grace}\n")
+    assert drain_s(load_one(text, "demo")) == seconds

@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from tests.local.unchanged import wait_for
+
 from .planted import DATABASE, KEY, PROMPT, SECRETS, TOKEN, CommandLines, files_with_finds, finds, write_prompts
 
 QUICK = ("--requests", "4", "--repeats", "4", "--max-tokens", "8")
@@ -118,6 +120,23 @@ def receiver(heard):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
+
+
+def test_prompts_of_a_killed_rollout_are_removed_by_the_next_command(mpctl, tmp_path):
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"token_s": 1.0})))
+    prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl')}"
+    words = ["-m", "mpctl.cli.main", "rollout", "--spec", "ngram", "--prompts", prompts, *QUICK]
+    scratch = mpctl.state / "scratch"
+    with subprocess.Popen(
+        [sys.executable, *words], cwd=mpctl.directory, env=mpctl.environment, stderr=subprocess.DEVNULL
+    ) as rollout:
+        wait_for(lambda: any(files_with_finds(path, (PROMPT,)) for path in scratch.glob("*")))
+        rollout.kill()
+    (folder,) = scratch.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    mpctl("rollback", "--yes")
+    assert list(scratch.iterdir()) == []
+    assert files_with_finds(mpctl.state, (PROMPT,)) == {}
 
 
 class Watch:

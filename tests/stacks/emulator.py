@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import run_simple
@@ -38,6 +39,7 @@ class Emulator:
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
         request = Request(environ)
+        self.note_call(request, body)
         with self.lock:
             answer = self.answer(request, body)
             if answer is None:
@@ -47,6 +49,16 @@ class Emulator:
     def note(self, text: str) -> None:
         with self.log.open("a", encoding="utf-8") as file:
             file.write(f"{text}\n")
+
+    def note_call(self, request: Request, body: bytes) -> None:
+        """The right that a call needs, where the protocol names it (not for REST: EKS and EFS)."""
+        scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([a-z]+)/", request.headers.get("Authorization", ""))
+        named = (
+            request.headers.get("X-Amz-Target", "").rpartition(".")[2]
+            or parse_qs(body.decode("latin-1")).get("Action", [""])[0]
+        )
+        if scope and named:
+            self.note(f"call {scope[1]}:{named}")
 
     def answer(self, request: Request, body: bytes) -> Response | None:
         """The answer to what moto does not know; None leaves it to moto."""

@@ -11,6 +11,7 @@ import jsonschema
 import pytest
 
 from mpctl.errors import InputError
+from mpctl.methods.preflight.drain import lost_requests, pod_end
 from stacks.manifests import FOLDER, address, from_folders, render
 from stacks.services import Service, inference_service
 from stacks.services.isolation import service_policies
@@ -185,13 +186,14 @@ def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
     assert "egress" not in spec and spec["policyTypes"] == ["Ingress"]
 
 
-def test_policies_and_the_monitor_select_the_same_pods() -> None:
+def test_what_the_monitor_scrapes_is_let_in_and_so_is_a_copy_that_is_only_measured() -> None:
     """A candidate that is scraped and not let in, or the other way round, fails every rollout."""
     monitors = [d for d in from_folders([FOLDER / "monitoring"], [service()], "n") if d["kind"] == "PodMonitor"]
     assert len(monitors) == 1
-    chosen = {"key": "serving.kserve.io/inferenceservice", "operator": "In", "values": ["chat", "chat-candidate"]}
-    for spec in (monitors[0]["spec"]["selector"], service_policies(service(), "n")[0]["spec"]["podSelector"]):
-        assert spec["matchExpressions"] == [chosen]
+    (scraped,) = monitors[0]["spec"]["selector"]["matchExpressions"]
+    (entered,) = service_policies(service(), "n")[0]["spec"]["podSelector"]["matchExpressions"]
+    assert scraped["values"] == ["chat", "chat-candidate"]
+    assert entered == {**scraped, "values": [*scraped["values"], "chat-copy"]}
 
 
 def test_our_objects_never_carry_the_label_that_kserve_cleans_up() -> None:
@@ -207,6 +209,43 @@ def test_the_kserve_object_is_external_standard_and_claims() -> None:
     }
     mounts = [m["mountPath"] for m in made["spec"]["predictor"]["model"]["volumeMounts"]]
     assert "/dev/shm" not in mounts, "the built-in runtime mounts it, and a second one is refused"
+
+
+def ended(**settings: Any) -> tuple[dict[str, Any], list[str]]:
+    """The predictor of a service with these settings, and why its pods would lose requests when they stop."""
+    text = TEXT.format(staging="storageUris", scheme="hf")
+    image = settings.pop("image", "vllm/vllm-openai:v0.32.0")
+    given = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in settings.items())
+    text = text.replace("    image: vllm/vllm-openai:v0.32.0\n", f"    image: {image}\n{given}")
+    (read,) = read_settings(text, "env.yaml").services
+    predictor = inference_service(read, "n")["spec"]["predictor"]
+    end = pod_end(predictor, predictor["model"])
+    return predictor, list(lost_requests(end, image=read.image, answer_s=predictor["timeout"]))
+
+
+def test_a_pod_that_stops_finishes_what_it_serves() -> None:
+    predictor, gaps = ended()
+    assert not gaps and predictor["timeout"] == 1800
+    assert "--shutdown-timeout=1800" in predictor["model"]["args"]
+    assert predictor["terminationGracePeriodSeconds"] == 15 + 1800 + 15
+    predictor, gaps = ended(timeout_s=300)
+    assert not gaps and predictor["terminationGracePeriodSeconds"] == 15 + 300 + 15
+    _, gaps = ended(timeout_s=300, drain_s=120)
+    assert gaps == ["an answer may take 300 s, a stopping pod has 120 s for it"], "a chosen limit is said, not refused"
+
+
+def test_an_engine_of_unknown_or_older_version_gets_no_argument_that_it_may_not_know() -> None:
+    for image in ("vllm/vllm-openai:v0.17.1", f"registry.test/engine@sha256:{'0' * 64}"):
+        predictor, gaps = ended(image=image)
+        hook = predictor["model"]["lifecycle"]["preStop"]["exec"]["command"]
+        assert not any("shutdown" in word for word in predictor["model"]["args"])
+        assert hook[0] == "python3" and "num_requests_" in hook[2] and not gaps
+
+
+def test_a_drain_among_the_arguments_of_the_service_is_kept() -> None:
+    predictor, gaps = ended(args=["--shutdown-timeout", "90"], timeout_s=60)
+    assert [word for word in predictor["model"]["args"] if "shutdown" in word] == ["--shutdown-timeout"]
+    assert predictor["terminationGracePeriodSeconds"] == 15 + 90 + 15 and not gaps
 
 
 def test_the_kserve_object_fits_kserves_own_definition() -> None:

@@ -25,6 +25,7 @@ import yaml
 
 from stacks.versions import table
 from tests.cluster.rig import binaries
+from tests.stacks.conftest import ROOT
 from tests.stacks.test_first_apply import EKS, GKE
 
 GOLDEN = Path(__file__).parent / "golden" / "charts"
@@ -196,3 +197,11 @@ def settings(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text if len(text) < 200 else f"{len(text)} characters"
+
+
+def test_definitions_that_helm_never_updates_have_a_step_of_their_own() -> None:
+    done = subprocess.run([ROOT / "scripts/upgrade-crds", "--print"], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert [line.split(" | ")[1] for line in lines] == ["kubectl apply --server-side --force-conflicts -f -"] * 2
+    for line, name in zip(lines, ("envoy-gateway", "kube-prometheus-stack"), strict=True):
+        assert line.startswith("helm show crds") and table().chart(name).version in line

@@ -130,3 +130,24 @@ def test_synth_of_the_real_app_through_the_cli(tmp_path: Path) -> None:
         )
     assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
     assert len(list((tmp_path / "out" / "stacks").glob("*/cdk.tf.json"))) == 6
+
+
+def test_the_layers_are_applied_in_order_without_the_cli(tmp_path: Path) -> None:
+    """`scripts/deploy` with a recorder in Terraform's place; test_drift.py applies the same way by the real one."""
+    log, recorder = tmp_path / "log", tmp_path / "terraform"
+    recorder.write_text(f'#!/bin/sh\necho "$(basename "${{1#-chdir=}}") $2 $3" >> {log}\n', "utf-8")
+    recorder.chmod(0o755)
+    environment = {
+        **os.environ,
+        "TERRAFORM_BINARY_NAME": str(recorder),
+        "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml",
+        "MPCTL_PUBLIC_CIDRS": "198.18.5.7/32",
+    }
+    command = [ROOT / "scripts" / "deploy", "--no-check", "-auto-approve"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr
+    layers = ("cluster", "platform", "serving")
+    expected = [
+        f"eks-l4-single-{layer} {call}" for layer in layers for call in ("init -input=false", "apply -auto-approve")
+    ]
+    assert log.read_text("utf-8").splitlines() == expected

@@ -113,3 +113,62 @@ def test_a_changed_gke_pool_gets_another_name_and_an_unchanged_one_keeps_it(
 def test_gkes_version_is_a_floor_that_can_be_raised(synthesised: dict[str, Any]) -> None:
     cluster = resources(synthesised, f"{GKE}-cluster", "google_container_cluster")["main"]
     assert "min_master_version" not in cluster["lifecycle"]["ignore_changes"]
+
+
+SECOND_POOL = """  - name: gpu-l4-{letter}
+    className: eks-l4-1x-g6
+    nodeCount: 1
+    zones:
+    - us-west-2{letter}
+    minNodeCount: 1
+    maxNodeCount: 4
+"""
+
+
+def in_zones(folder: Path, *letters: str) -> dict[str, Any]:
+    """The EKS cluster layer with one GPU pool in each of these zones."""
+    changes = [("    - us-west-2a\n", f"    - us-west-2{letters[0]}\n")]
+    if letters[1:]:
+        more = "".join(SECOND_POOL.format(letter=letter) for letter in letters[1:])
+        changes.append(("    maxNodeCount: 4\n", f"    maxNodeCount: 4\n{more}"))
+    found = synthesise(golden(folder) | fleet(folder, "eks", *changes))
+    return {
+        f"{type_}.{name}": {key: value for key, value in element.items() if key != "depends_on"}
+        for type_ in ("aws_subnet", "aws_nat_gateway", "aws_eks_node_group", "aws_eks_cluster", "aws_efs_mount_target")
+        for name, element in found[f"{EKS}-cluster"]["resource"].get(type_, {}).items()
+    }
+
+
+@pytest.mark.parametrize(("before", "after"), [("b", "bc"), ("a", "ac"), ("a", "ad"), ("c", "a")])
+def test_a_pool_in_another_zone_replaces_nothing(before: str, after: str, tmp_path: Path) -> None:
+    old, new = in_zones(tmp_path, *before), in_zones(tmp_path, *after)
+    if not after.startswith(before):  # the pool itself moved
+        moved = "aws_eks_node_group.gpu_l4"
+        assert old.pop(moved)["subnet_ids"] != new[moved]["subnet_ids"]
+    assert {name: new.get(name) for name in old} == old
+
+
+def test_blocks_by_the_earlier_layout_can_be_stated(tmp_path: Path) -> None:
+    environ = golden(
+        tmp_path,
+        ("network:\n", "network:\n  zones: [us-west-2b, us-west-2c]\n  blocks: {us-west-2b: 0, us-west-2c: 1}\n"),
+    )
+    found = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2a", "us-west-2b")))
+    subnets = resources(found, f"{EKS}-cluster", "aws_subnet")
+    first = {name: int(subnet["cidr_block"].split(".")[2]) for name, subnet in subnets.items()}
+    assert first == {"private_b": 0, "private_c": 32, "public_b": 224, "public_c": 225}
+
+
+@pytest.mark.parametrize(
+    ("zones", "field", "message"),
+    [
+        ("[us-west-2b]", "network.zones", "two zones"),
+        ("[us-west-2a, us-west-2-lax-1a]", "network.zones", "no availability zone of us-west-2"),
+        ("[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 1}", "network.blocks", "would both have block 1"),
+        ("[us-west-2a, us-west-2b]\n  blocks: {us-west-2a: 7}", "network.blocks.us-west-2a", "between 0 and 6"),
+    ],
+)
+def test_zones_that_no_network_can_have_are_refused(zones: str, field: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        synthesise(golden(tmp_path, ("network:\n", f"network:\n  zones: {zones}\n")) | fleet(tmp_path, "eks"))
+    assert caught.value.field == field and caught.value.line

@@ -7,19 +7,23 @@ volumes of pods, load balancers (the order in docs/how-to/stacks.md removes thos
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from infra.aws import policies
 from tests.stacks.conftest import ROOT, synthesise
-from tests.stacks.test_apply import UNKNOWN_TO_5, Terraform, terraform  # noqa: F401
+from tests.stacks.test_apply import Terraform, for_provider_5, terraform  # noqa: F401
+from tests.stacks.test_day_two import SECOND_POOL
 
 ENDPOINTS = ("autoscaling", "ec2", "efs", "eks", "iam", "kms", "logs", "ssm", "sts")
 GROUP = "clusters/eks-l4-single-golden/node-groups"
@@ -48,8 +52,8 @@ def aws(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         server.wait(timeout=30)
 
 
-def stack(folder: Path, url: str, minor: str, machine: str) -> dict[str, Any]:
-    """The EKS cluster stack for provider 5.100.0 and the emulator."""
+def stack(folder: Path, url: str, minor: str, machine: str, *zones: str) -> dict[str, Any]:
+    """The EKS cluster stack for provider 5.100.0 and the emulator, with a further pool in each of *zones*."""
     text = (ROOT / "tests/stacks/data/golden.yaml").read_text("utf-8")
     environment = folder / f"{minor}.yaml"
     environment.write_text(
@@ -58,13 +62,11 @@ def stack(folder: Path, url: str, minor: str, machine: str) -> dict[str, Any]:
     fleet = folder / f"{minor}-fleet.yaml"
     manifest = (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8")
     assert "g6.2xlarge" in manifest
-    fleet.write_text(manifest.replace("g6.2xlarge", machine), "utf-8")
-    found = dict(
-        synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})["eks-l4-single-cluster"],
+    pools = "".join(SECOND_POOL.format(letter=zone) for zone in zones)
+    fleet.write_text(f"{manifest.replace('g6.2xlarge', machine).rstrip()}\n{pools}", "utf-8")
+    found = for_provider_5(
+        synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})["eks-l4-single-cluster"]
     )
-    for type_, argument in UNKNOWN_TO_5:
-        for element in found["resource"][type_].values():
-            element.pop(argument)
     found["provider"]["aws"][0].update(
         access_key="testing",
         secret_key="testing",
@@ -91,15 +93,21 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
     apply(terraform, place, stack(tmp_path, url, "1.35", "g6.2xlarge"), "apply")
     created = log.read_text("utf-8").splitlines()
     (old,) = (line.split("/")[-1] for line in created if line.startswith(f"create {GROUP}/gpu-l4-"))
-    log.write_text("", "utf-8")
     group = client(url, "eks").describe_nodegroup(clusterName="eks-l4-single-golden", nodegroupName=old)["nodegroup"]
     assert group["amiType"] == "AL2023_x86_64_NVIDIA" and group["scalingConfig"]["minSize"] == 1
     assert group["labels"]["nvidia.com/gpu.present"] == "true"
     assert group["taints"] == [{"key": "nvidia.com/gpu", "value": "present", "effect": "NO_SCHEDULE"}]
 
+    wanted = planned(terraform, place, stack(tmp_path, url, "1.35", "g6.2xlarge", "c", "d"))
+    assert {address for address, actions in wanted.items() if "delete" in actions} == set()
+    new_ones = {address for address, actions in wanted.items() if actions == ["create"]}
+    assert {"aws_eks_node_group.gpu_l4_c", "aws_eks_node_group.gpu_l4_d", "aws_subnet.private_d"} <= new_ones
+
+    asked = {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
+    log.write_text("", "utf-8")
     after = stack(tmp_path, url, "1.36", "g6.4xlarge")
     apply(terraform, place, after, "apply")
-    changes = log.read_text("utf-8").splitlines()
+    changes = [line for line in log.read_text("utf-8").splitlines() if not line.startswith("call ")]
     assert changes[0] == "upgrade clusters/eks-l4-single-golden 1.36", "the control plane comes first"
     new = next(index for index, line in enumerate(changes) if line.startswith(f"create {GROUP}/gpu-l4-"))
     gone = changes.index(f"delete {GROUP}/{old}")
@@ -115,6 +123,20 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
 
     apply(terraform, place, after, "destroy", "-refresh=false")
     assert remains(url) == {}
+    asked |= {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
+    (statement,) = json.loads(policies.deployer())["Statement"]
+    calls = {line.removeprefix("call ") for line in asked}
+    refused = {call for call in calls if not any(fnmatchcase(call, action) for action in statement["Action"])}
+    assert len(calls) > 40 and refused == set(), "the published policy allows what a deploy and a destroy call"
+
+
+def planned(binary: str, folder: Path, document: dict[str, Any]) -> dict[str, list[str]]:
+    """Actions that a plan wants, by the address of each resource that changes."""
+    there = Terraform(binary, folder, document)
+    done = there.run("plan", "-out=wanted", "-parallelism=30")
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    changes = json.loads(there.run("show", "-json", "wanted").stdout)["resource_changes"]
+    return {one["address"]: one["change"]["actions"] for one in changes if one["change"]["actions"] != ["no-op"]}
 
 
 def client(url: str, name: str) -> Any:

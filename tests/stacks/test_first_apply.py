@@ -15,6 +15,7 @@ import yaml
 from mpctl.errors import InputError
 from stacks.machines import machines
 from stacks.main import load_fleet, load_settings, plans
+from stacks.serving import example_services
 from stacks.versions import table
 from tests.stacks.conftest import DATA, ROOT, TODAY, synthesise
 
@@ -284,3 +285,97 @@ def test_the_list_of_findings_names_tests_that_exist() -> None:
         names = re.findall(r"`(\w+)`", held)
         assert names, f"row {number} has no test"
         assert not [name for name in names if f"def {name}(" not in source], f"row {number}"
+
+
+def test_an_image_release_can_be_pinned_and_belongs_to_the_clusters_minor(tmp_path: Path) -> None:
+    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n")))
+    groups = resources(found, f"{EKS}-cluster", "aws_eks_node_group")
+    assert groups["gpu_l4"]["release_version"] == "1.35.2-20261023"
+    assert "aws_ssm_parameter" in groups["system"]["release_version"]
+    wrong = golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.34.2-20261023}\nserving:\n"))
+    assert "runs Kubernetes 1.35" in refused(wrong).message
+
+
+def test_a_short_outage_of_dcgm_replaces_no_gpu_node(synthesised: dict[str, Any]) -> None:
+    groups = resources(synthesised, f"{EKS}-cluster", "aws_eks_node_group")
+    (override,) = groups["gpu_l4"]["node_repair_config"]["node_repair_config_overrides"]
+    assert (override["node_unhealthy_reason"], override["repair_action"]) == ("DCGMError", "NoAction")
+    assert groups["system"]["node_repair_config"] == {"enabled": True}
+
+
+def test_a_long_pool_name_fits_the_prefix_of_a_node_group(tmp_path: Path) -> None:
+    found = synthesise(golden(tmp_path) | fleet(tmp_path, "eks", ("name: gpu-l4", f"name: {'g' * 40}")))
+    prefixes = {g["node_group_name_prefix"] for g in resources(found, f"{EKS}-cluster", "aws_eks_node_group").values()}
+    assert max(map(len, prefixes)) == 37
+
+
+@pytest.mark.parametrize(
+    ("machine", "disk"), [("a3-ultragpu-8g", "hyperdisk-balanced"), ("g2-standard-8", "pd-balanced")]
+)
+def test_a_machine_gets_a_boot_disk_that_it_takes(machine: str, disk: str, tmp_path: Path) -> None:
+    changes = [("g2-standard-8", machine)]
+    if machine != "g2-standard-8":
+        changes += [("type: nvidia-l4", "type: nvidia-h200-141gb"), ("count: 1", "count: 8")]
+    found = synthesise(golden(tmp_path) | fleet(tmp_path, "gke", *changes))
+    config = resources(found, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    assert config["disk_type"] == disk
+
+
+@pytest.mark.parametrize("region", ["us-gov-west-1", "cn-north-1"])
+def test_another_partition_is_refused(region: str, tmp_path: Path) -> None:
+    assert "another AWS partition" in refused(golden(tmp_path) | fleet(tmp_path, "eks", ("us-west-2", region))).message
+
+
+def test_keys_of_model_buckets_may_be_used_by_who_reads_them(tmp_path: Path) -> None:
+    key = "arn:aws:kms:us-west-2:210987654321:key/0a1b"
+    changes = [
+        ("serving:\n", f"encryption: {{eks_model_keys: ['{key}']}}\nserving:\n"),
+        ("hf://Qwen", "s3://models/Qwen"),
+    ]
+    found = synthesise(golden(tmp_path, *changes) | fleet(tmp_path, "eks"))
+    policy = json.loads(resources(found, f"{EKS}-cluster", "aws_iam_role_policy")["models_qwen3_8b"]["policy"])
+    assert {"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": [key]} in policy["Statement"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "limits"), [("g6.xlarge", ("3", "12Gi")), ("g6.2xlarge", ("6", "24Gi")), ("g6.8xlarge", ("24", "96Gi"))]
+)
+def test_an_engine_gets_its_share_of_the_node(machine: str, limits: tuple[str, str], tmp_path: Path) -> None:
+    environ = golden(tmp_path) | fleet(tmp_path, "eks", ("g6.2xlarge", machine))
+    (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    (service,) = example_services(plan)
+    resources_ = service["spec"]["predictor"]["model"]["resources"]
+    assert tuple(resources_["limits"].values()) == limits
+    assert int(resources_["requests"]["cpu"]) < int(limits[0])
+
+
+def test_names_are_resolved_by_resolvers_that_are_no_pods(synthesised: dict[str, Any]) -> None:
+    policy = resources(synthesised, f"{GKE}-serving", "kubernetes_manifest")["networkpolicy_inference_allow_dns"]
+    (rule,) = policy["manifest"]["spec"]["egress"]
+    assert {one["ipBlock"]["cidr"] for one in rule["to"] if "ipBlock" in one} == {
+        "169.254.169.254/32",
+        "169.254.20.10/32",
+    }
+
+
+def test_alerts_and_samples_go_where_the_settings_say(synthesised: dict[str, Any], tmp_path: Path) -> None:
+    before = chart_values(synthesised, EKS, "kube_prometheus_stack")
+    assert "alertmanager" not in before and not before["prometheus"]["prometheusSpec"].get("remoteWrite")
+    store = "{url: https://metrics.mycompany.com/api/v1/write, token_secret: store}"
+    chosen = f"monitoring: {{alertmanager_secret: routes, storage_gb: 200, remote_write: [{store}]}}\nserving:\n"
+    values = chart_values(synthesise(golden(tmp_path, ("serving:\n", chosen))), GKE, "kube_prometheus_stack")
+    assert values["alertmanager"]["alertmanagerSpec"]["configSecret"] == "routes"
+    spec = values["prometheus"]["prometheusSpec"]
+    assert spec["retentionSize"] == "180GiB"
+    (written,) = spec["remoteWrite"]
+    assert written["authorization"]["credentials"] == {"name": "store", "key": "token"}
+
+
+def test_spare_nodes_are_held_by_pods_that_every_engine_outranks(tmp_path: Path) -> None:
+    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {spare_nodes: 2, image_streaming: true}\nserving:\n")))
+    made = resources(found, f"{EKS}-serving", "kubernetes_manifest")
+    assert made["priorityclass_spare_gpu_node"]["manifest"]["value"] < 0
+    spec = made["deployment_inference_spare_gpu_node"]["manifest"]["spec"]
+    assert spec["replicas"] == 2 and "resourceClaims" not in spec["template"]["spec"]
+    config = resources(found, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    assert config["gcfs_config"] == {"enabled": True}

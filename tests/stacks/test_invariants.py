@@ -347,7 +347,13 @@ def test_credentials_command_replaces_the_short_token(rich: dict[str, Any]) -> N
 
 def test_the_gateway_faces_the_network_only(stacks: dict[str, Any]) -> None:
     for cloud, annotation in (
-        ("eks", {"service.beta.kubernetes.io/aws-load-balancer-internal": "true"}),
+        (
+            "eks",
+            {
+                "service.beta.kubernetes.io/aws-load-balancer-internal": "true",
+                "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout": "1800",
+            },
+        ),
         ("gke", {"networking.gke.io/load-balancer-type": "Internal"}),
     ):
         found = stacks[f"{cloud}-l4-single-serving"]["resource"]["kubernetes_manifest"]

@@ -19,7 +19,7 @@ import pytest
 from mpctl.errors import NotPermitted
 from stacks.base import Plan
 from stacks.main import load_fleet, load_settings, plans
-from stacks.preflight.__main__ import exit_code, report
+from stacks.preflight.__main__ import exit_code, main, report
 from stacks.preflight.checks import Finding, Outcome, assess
 from stacks.preflight.costs import costs, prices
 from stacks.preflight.facts import AccountFacts, Quota
@@ -52,7 +52,7 @@ def quota(limit: float | None, used: float | None, unit: str = "vCPUs") -> Quota
 
 WELL = AccountFacts(
     identity="role/deployer in account 210987654321",
-    zones=("us-west-2a", "us-west-2b"),
+    zones=("us-west-2a", "us-west-2b", "us-west-2c"),
     offered={"g6.2xlarge": ("us-west-2a",)},
     quotas={"gpu-g": quota(64, 0), "network": quota(5, 1, ""), "address": quota(5, 1, "")},
 )
@@ -78,6 +78,8 @@ CASES = [
     ({"taken": ("EKS cluster eks-l4-single-golden",)}, "names", Outcome.WARN, "exists already"),
     ({"apis_off": ("file.googleapis.com",)}, "apis", Outcome.FAIL, "not enabled: file.googleapis.com"),
     ({"apis_off": None}, "apis", Outcome.UNKNOWN, "could not be read"),
+    ({"denied": ("eks:CreateCluster",)}, "rights", Outcome.FAIL, "not allowed: eks:CreateCluster"),
+    ({"denied": None}, "rights", Outcome.WARN, "could not be read"),
 ]
 
 
@@ -186,6 +188,36 @@ def test_aws_is_read_through_its_own_protocol(eks: Plan, monkeypatch: pytest.Mon
     assert facts.quotas["network"].used == 1 and facts.quotas["address"].used == 0
     assert facts.quotas["gpu-g"].used == 0
     assert facts.taken == ()
+
+
+def test_rights_are_asked_of_the_accounts_own_evaluation(eks: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stacks.preflight.aws import Reader
+
+    arn = "arn:aws:sts::210987654321:assumed-role/deployer/me"
+    asked: list[dict[str, Any]] = []
+
+    def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
+        asked.append(arguments)
+        decisions = {"eks:CreateCluster": "implicitDeny"}
+        names = arguments.get("ActionNames", ())
+        results = [{"EvalActionName": n, "EvalDecision": decisions.get(n, "allowed")} for n in names]
+        return {"Arn": arn} if service == "sts" else {"EvaluationResults": results}
+
+    monkeypatch.setattr(Reader, "ask", ask)
+    assert Reader(eks).denied() == ("eks:CreateCluster",)
+    assert asked[-1]["PolicySourceArn"] == "arn:aws:iam::210987654321:role/deployer"
+
+
+def test_prices_and_the_policy_need_no_credentials(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    environ = {"MPCTL_ENV": str(DATA / "golden.yaml"), "MPCTL_GCP_PROJECT": "a-project"}
+    monkeypatch.setattr("sys.argv", ["preflight", "--offline"])
+    assert main(environ) == 0
+    assert "pool gpu-l4" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["preflight", "--policy"])
+    assert main({}) == 0
+    assert "eks:*" in json.loads(capsys.readouterr().out)["Statement"][0]["Action"]
 
 
 def test_aws_without_valid_credentials_says_how_to_log_in(

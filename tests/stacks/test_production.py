@@ -96,7 +96,24 @@ def test_half_of_a_protection_is_refused(text: str, field: str, message: str, tm
 def test_a_public_gateway_with_certificate_and_keys_is_made(tmp_path: Path) -> None:
     text = f"  public_gateway: true\n  gateway: {{{DOMAIN}, tls: {{secret: a}}, auth: {{api_keys: callers}}}}"
     (gateway,) = objects(made(tmp_path, text), "serving", "Gateway")
-    assert "infrastructure" not in gateway["spec"]
+    assert list(gateway["spec"]["infrastructure"]["annotations"]) == [IDLE]
+
+
+IDLE = "service.beta.kubernetes.io/aws-load-balancer-connection-idle-timeout"
+
+
+def test_gateway_and_load_balancer_let_the_longest_answer_of_a_service_pass(tmp_path: Path) -> None:
+    stacks = synthesise(golden(tmp_path, ("    gpus: 1\n", "    gpus: 1\n    timeout_s: 5400\n")))
+    (policy,) = objects(stacks, "serving", "ClientTrafficPolicy")
+    (gateway,) = objects(stacks, "serving", "Gateway")
+    assert policy["spec"]["targetRefs"][0]["name"] == gateway["metadata"]["name"]
+    assert policy["metadata"]["namespace"] == gateway["metadata"]["namespace"]
+    assert policy["spec"]["timeout"]["http"]["streamIdleTimeout"] == "5400s"
+    assert policy["spec"]["tcpKeepalive"]["idleTime"] == "60s"
+    assert gateway["spec"]["infrastructure"]["annotations"][IDLE] == "4000", "the most that a Classic LB takes"
+    (budget,) = objects(stacks, "serving", "PodDisruptionBudget")
+    assert budget["spec"]["maxUnavailable"] == 1
+    assert budget["spec"]["selector"] == {"matchLabels": {"serving.kserve.io/inferenceservice": "qwen3-8b"}}
 
 
 ARN = "arn:aws:kms:us-west-2:210987654321:key/1234abcd-12ab-34cd-56ef-1234567890ab"
@@ -169,6 +186,7 @@ def test_gpus_are_watched_on_every_node(synthesised: dict[str, Any]) -> None:
         assert values["nodeSelector"] == {"nvidia.com/gpu.present": "true"}
         assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in values["tolerations"]
         assert values["kubernetesDRA"]["enabled"] and values["serviceMonitor"]["honorLabels"]
-    assert "securityContext" not in chart_values(synthesised, EKS, "dcgm_exporter")
+    context = chart_values(synthesised, EKS, "dcgm_exporter")["securityContext"]
+    assert context["capabilities"] == {"add": ["SYS_ADMIN"]} and "privileged" not in context
     assert "eks_node_monitoring_agent" in resources(synthesised, f"{EKS}-cluster", "aws_eks_addon")
     assert any(one["metadata"]["name"] == "gpu" for one in objects(synthesised, "serving", "PrometheusRule"))

@@ -7,12 +7,14 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from infra.gcp.gke import shortened
 from infra.gcp.network import Ranges
 from mpctl.errors import InputError
+from stacks import serving
 from stacks.main import load_fleet, load_settings, plans, wanted_clusters, wanted_layers
 from stacks.settings import read_settings
 from stacks.versions import assess_minor, table
@@ -81,15 +83,62 @@ def test_a_budget_on_gke_needs_an_account_and_few_addresses(tmp_path: Path) -> N
 def test_a_disk_of_one_node_does_not_scale(tmp_path: Path) -> None:
     text = (DATA / "golden.yaml").read_text("utf-8").replace("staging: storageUris", "staging: pvc")
     path = tmp_path / "env.yaml"
-    for scaler, folder in (("prometheus-adapter", "manifests/autoscaling"), ("keda", "manifests/autoscaling/keda")):
+    for scaler in ("prometheus-adapter", "keda"):
         alone = text.replace("autoscaler: prometheus-adapter", f"autoscaler: {scaler}\n  shared_models: false")
         path.write_text(alone, "utf-8")
         environ = {**GOLDEN, "MPCTL_ENV": str(path)}
-        with pytest.raises(InputError, match="may grow to 4 replicas") as caught:
+        with pytest.raises(InputError, match="may grow beyond one replica") as caught:
             plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-        assert "shared_models: true" in str(caught.value.hint) and str(caught.value.hint).endswith(folder)
+        assert "shared_models: true" in str(caught.value.hint)
+        path.write_text(alone.replace("staging: pvc", "staging: pvc\n    autoscaling: {max: 1}"), "utf-8")
+        assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
         path.write_text(alone.replace("staging: pvc", "staging: storageUris"), "utf-8")
         assert plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+
+
+def scaled(folder: Path, autoscaling: str, kind: str = "HorizontalPodAutoscaler") -> dict[str, Any]:
+    """The autoscaler's spec on EKS for a service with these settings."""
+    path = folder / "env.yaml"
+    text = (DATA / "golden.yaml").read_text("utf-8")
+    path.write_text(text.replace("    staging:", f"    autoscaling: {autoscaling}\n    staging:"), "utf-8")
+    environ = {**GOLDEN, "MPCTL_ENV": str(path), "MPCTL_CLUSTER": "eks-l4-single"}
+    (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    (found,) = [one["spec"] for one in serving.documents(plan) if one["kind"] == kind]
+    return dict(found)
+
+
+def targets(spec: dict[str, Any]) -> list[str]:
+    return [str(one["pods"]["target"]["averageValue"]) for one in spec["metrics"]]
+
+
+def test_an_autoscaler_has_the_services_limits_and_targets(tmp_path: Path) -> None:
+    usual = scaled(tmp_path, "{}")
+    assert (usual["minReplicas"], usual["maxReplicas"]) == (1, 4), "as many as the pool has GPUs for"
+    assert targets(usual) == ["1050", "850m", "600m"]
+    own = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
+    assert (own["minReplicas"], own["maxReplicas"]) == (2, 3)
+    assert targets(own) == ["7200", "750m", "500m"]
+    assert targets(scaled(tmp_path, "{wait_ms: 2500, start_s: 700}"))[0] == "2500"
+
+
+LIMITS = [
+    ("{max: 5}", "autoscaling.max", "GPUs for 4"),
+    ("{min: 5}", "autoscaling.min", "GPUs for 4"),
+    ("{min: 3, max: 2}", "serving.services[0].autoscaling.max", "below min 3"),
+    ("{start_s: 700}", "serving.services[0].autoscaling.objective_s", "more than the 8.0 s allow"),
+    ("{hold: 0.9}", "serving.services[0].autoscaling.hold", "not below busy"),
+    ("{busy: 85}", "serving.services[0].autoscaling.busy", "not between"),
+    ("{maximum: 4}", "serving.services[0].autoscaling.maximum", "unknown field"),
+]
+
+
+@pytest.mark.parametrize(("autoscaling", "field", "message"), LIMITS, ids=[row[0] for row in LIMITS])
+def test_limits_that_cannot_be_kept_are_refused_by_line_and_field(
+    autoscaling: str, field: str, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        scaled(tmp_path, autoscaling)
+    assert caught.value.field == field and caught.value.line
 
 
 def test_account_ids_stay_short_and_different() -> None:

@@ -65,9 +65,10 @@ def test_lines_fit(page):
     assert not [line for line in text.splitlines() if len(line) > 120 and not line.startswith(("|", "!["))]
 
 
-def test_the_tests_that_hold_the_attacks_exist():
-    rows = re.findall(r"^\|.*`tests/.*$", (ROOT / "docs/explanation/attacks.md").read_text(), re.MULTILINE)
-    assert len(rows) > 25
+@pytest.mark.parametrize(("page", "at_least"), [("attacks", 26), ("threat-model", 12)])
+def test_the_tests_that_hold_attacks_and_promises_exist(page, at_least):
+    rows = re.findall(r"^\|.*`tests/.*$", (ROOT / f"docs/explanation/{page}.md").read_text(), re.MULTILINE)
+    assert len(rows) >= at_least
     for row in rows:
         for file, names in re.findall(r"`(tests/[^`]+)`((?:,? `test_\w+`)*)", row):
             text = (ROOT / file).read_text()

@@ -9,6 +9,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import yaml
+
 from mpctl.errors import EXIT_CODES, MpctlError
 
 ROOT = Path(__file__).parent.parent.parent
@@ -49,26 +51,84 @@ def test_locks_name_no_host():
         assert "://" not in lock.read_text(), lock.name
 
 
-def test_everything_that_scripts_and_workflows_fetch_is_pinned_by_hash():
-    """What they install comes from a lock with hashes, and an action from a commit: a tag can be moved."""
-    workflows = list((ROOT / ".github" / "workflows").glob("*.yaml"))
+FETCH = re.compile(
+    r"pip\"? (install|wheel)\b|\bnpm (install|ci|exec)\b|\b(npx|uvx|pipx|curl|wget) [\w$-]|\b(go|cargo) install\b"
+)
+# Wheels alone, by hash: the build of a source package would fetch its build tools without one.
+PINNED = re.compile(r"--(no-build|only-binary=:all:|no-build-isolation) --require-hashes")
+UNPINNED = {
+    "scripts/_env": ["--no-deps --no-build-isolation --editable"],  # nothing is fetched
+    "deploy/Containerfile": ["--no-index --no-deps /dist/*.whl"],  # nothing is fetched
+    "scripts/setup-stacks": ["npm ci --ignore-scripts", "npm install --no-audit --no-fund --no-save --loglevel=error"],
+    "scripts/lock": ["npm install --package-lock-only"],
+    ".github/workflows/cdktn-next.yaml": ["pip install --pre --upgrade cdktn"],
+}
+
+
+def commands(path):
+    """The commands of a script, a workflow or a Containerfile that fetch something."""
+    text = re.sub(r"\\\n\s*", "", path.read_text())
+    lines = (line.split(" || die")[0] for line in text.splitlines() if not line.lstrip().startswith("#"))
+    return [command for line in lines for command in re.split(r" && |; ", line) if FETCH.search(command)]
+
+
+def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash():
+    """Packages come from a lock with hashes and an action from a commit: a version or a tag can be moved."""
+    scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix in ("", ".sh")]
+    workflows = list((ROOT / ".github" / "workflows").glob("*.y*ml"))
+    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, ROOT / "deploy" / "Containerfile")}
+    fetching = {name: found for name, path in files.items() if (found := commands(path))}
+    assert {"scripts/_env", "scripts/release", ".github/workflows/drift.yaml", "deploy/Containerfile"} <= set(fetching)
+    open_ends = {
+        name: [c for c in found if not PINNED.search(c) and not any(e in c for e in UNPINNED.get(name, ()))]
+        for name, found in fetching.items()
+    }
+    assert {name: found for name, found in open_ends.items() if found} == {}
+    assert [(n, e) for n, ends in UNPINNED.items() for e in ends if not any(e in c for c in fetching[n])] == []
     used = [use for flow in workflows for use in re.findall(r"uses: *(\S+)", flow.read_text())]
     assert len(used) >= 3
     assert [use for use in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", use)] == []
-    assert all("\npermissions: {" in flow.read_text() for flow in workflows)
-    for script in (path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix == ""):
-        text = re.sub(r"\\\n\s*", "", script.read_text())
-        for line in (
-            line for line in text.splitlines() if re.search(r"(/pip\"|\bpip) install ", line.split(" || die")[0])
-        ):
-            assert "--require-hashes" in line or '--editable "$here"' in line, f"{script.name}: {line}"
-        for line in (line for line in text.splitlines() if re.search(r"\bnpm install\b", line)):
-            assert "--package-lock-only" in line or "MPCTL_CDK_CLI" in line, f"{script.name}: {line}"
     lock = json.loads((ROOT / "requirements" / "stacks" / "package-lock.json").read_text())
     packages = {name: package for name, package in lock["packages"].items() if name}
     assert len(packages) > 400
     # A bundled package is a part of another one's archive.
     assert [n for n, package in packages.items() if "integrity" not in package and not package.get("inBundle")] == []
+
+
+def test_the_image_is_built_on_a_digest_and_with_pinned_tools():
+    text = (ROOT / "deploy" / "Containerfile").read_text()
+    assert re.findall(r"^ARG BASE.*$", text, re.MULTILINE) == ["ARG BASE", "ARG BASE"]  # no default, which were a tag
+    assert 'case "$BASE" in *@sha256:*)' in text
+    assert pinned("build.txt").items() <= pinned("release.txt").items()
+
+
+def jobs():
+    """Each job of a workflow with its permissions and its steps."""
+    for flow in (ROOT / ".github" / "workflows").glob("*.y*ml"):
+        document = yaml.safe_load(flow.read_text())
+        for name, job in document["jobs"].items():
+            yield f"{flow.stem}.{name}", job.get("permissions", document.get("permissions")), job["steps"]
+
+
+def test_no_job_of_a_workflow_has_more_rights_than_its_steps_need():
+    seen = {name: (permissions, steps) for name, permissions, steps in jobs()}
+    assert {name for name, (permissions, _) in seen.items() if permissions is None} == set()
+    checkouts = [s for _, steps in seen.values() for s in steps if "actions/checkout" in s.get("uses", "")]
+    assert [s for s in checkouts if s.get("with", {}).get("persist-credentials") is not False] == []
+    for name, (permissions, steps) in seen.items():
+        runs = [step["run"] for step in steps if "run" in step]
+        if permissions.get("contents") == "write" or permissions.get("attestations"):
+            assert [s for s in steps if "checkout" in s.get("uses", "")] == [], name
+            assert [run for run in runs if FETCH.search(run) or "./scripts" in run] == [], name
+        at = [i for i, step in enumerate(steps) if re.search(r"credentials@|/auth@", step.get("uses", ""))]
+        late = [s["run"] for s in steps[min(at) :] if FETCH.search(s.get("run", ""))] if at else []
+        assert late == [], f"{name} installs after it has credentials of a cloud"
+        assert not (at and permissions.get("issues")), f"{name} could publish what its credentials read"
+
+
+def test_drift_is_published_neither_in_an_issue_nor_in_the_log():
+    steps = [step for name, _, steps in jobs() if name.startswith("drift.") for step in steps]
+    assert [s["run"] for s in steps if re.search(r"\bcat\b|tail|body-file|tee", s.get("run", ""))] == []
 
 
 def test_what_a_release_lists_is_what_the_wheel_needs():

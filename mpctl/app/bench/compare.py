@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mpctl import commands
 from mpctl.app.bench.run_file import read_run
 from mpctl.app.policy import read_policy
 from mpctl.app.requests import CompareRequest
@@ -46,7 +47,8 @@ def _both_arms(text: str) -> Run:
     path, arm = _split(text)
     if arm is not None:
         raise InputError(
-            f"{text} names one arm", hint=f"'mpctl bench compare {path}' compares both arms of the measurement"
+            f"{text} names one arm",
+            hint=f"'{commands.line('bench', 'compare', path)}' compares both arms of the measurement",
         )
     run = read_run(text)
     if len({b.arm for b in run.blocks}) < 2:

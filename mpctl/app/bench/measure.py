@@ -131,7 +131,10 @@ def _planned(
         if recorded_noise is None
         else restored(file, lambda r: decode(Noise, r), recorded_noise, hint="delete it")
     )
-    return plan_rounds(request.measurement, workload, policy, console, known, calibrate)
+    planned, power = plan_rounds(request.measurement, workload, policy, known, calibrate)
+    if power:
+        console.note(power)
+    return planned
 
 
 def _noise_file(home: Path, arms: Arms) -> Path:

@@ -54,6 +54,8 @@ def measured_by(session: Session, operation: Operation) -> Source | None:
         meter=unused,
         progress=session.console,
         target=unused,
+        placement=operation.plan.placement,
+        users=operation.plan.users,
     )
     run = measurement.judged()
     if not run.blocks:

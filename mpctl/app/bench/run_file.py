@@ -12,7 +12,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run
 
 _GZIP = b"\x1f\x8b"
-_WRITERS = "mpctl bench writes measurements"
+_WRITERS = "a bench writes measurements"
 
 
 def read_run(path: str) -> Run:

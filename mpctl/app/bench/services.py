@@ -76,7 +76,7 @@ def _target(session: Session) -> Target:
     if state.endpoint is None:
         raise MpctlError(
             f"{session.title} does not answer: {state.message or state.phase.value}",
-            hint=f"mpctl status {session.name}",
+            hint=session.command("status"),
         )
     config: dict[str, Any] | None = session.service().speculation()
     spec = from_config(config).describe()

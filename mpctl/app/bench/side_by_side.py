@@ -48,7 +48,7 @@ def open_side_by_side(
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
         load=loader_for(session),
-        target=lambda name: target_of(context, *specs[name]),
+        target=lambda name: target_of(context, *specs[name], name=f"the {name}"),
         noise=lambda: recorded_noise(session),
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),
@@ -64,8 +64,8 @@ def require_no_retained(session: Session) -> None:
     retained = session.platform.retained_baseline()
     if retained is not None:
         raise Conflict(
-            f"{session.title} has a retained baseline, {retained.arm}, for an instant rollback",
-            hint=f"'mpctl retire {session.name}' deletes it",
+            f"{session.title} has a retained baseline for an instant rollback",
+            hint=f"'{session.command('retire')}' deletes it",
         )
 
 
@@ -79,9 +79,10 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
     with session.store.lease("bench"):
         unfinished = open_operation(session.store.entries())
         if unfinished is not None:
+            resume, rollback = session.command("resume"), session.command("rollback")
             raise Conflict(
                 f"{unfinished.id} of {session.title} is unfinished",
-                hint="'mpctl resume' continues it, 'mpctl rollback' restores the service",
+                hint=f"'{resume}' continues it, '{rollback}' restores the service",
             )
         require_no_retained(session)  # a rollout may have ended since the first check
         record = f"started-{arm.id}"
@@ -93,7 +94,7 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
             session.console.step("start", "starting the candidate side by side with the serving engine")
             context.platform.start(arm)
             context.meter.prepare()
-            await_ready(context, arm, timeout_s)
+            await_ready(context, arm, timeout_s, name="the candidate")
             yield
         finally:
             if ours:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import commands
 from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.change.checkpoint import Checkpoint
 from mpctl.app.change.target import Target
 from mpctl.app.requests import SpeculationRequest
+from mpctl.errors import Refused
 from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.manifest import Service
 from mpctl.methods import METHODS, Spec
@@ -32,12 +34,18 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
 
     Raises:
         InputError: the catalogue file cannot be used.
-        Refused: the method needs a draft, and the catalogue has none that fits; the message lists what it has.
+        Refused: the method needs a draft, and the catalogue has none that fits, which the message lists; or no engine
+            runs the method.
     """
     method = METHODS.get(request.method)
     named = request.draft or "model" in config or any(text.startswith("model=") for text in request.settings)
     if method is None or not method.loads_weights or named:
         return Selection(request.draft, {})
+    if not method.has_proposer:
+        raise Refused(
+            f"no vLLM runs {method.name}: it ended with the V0 engine",
+            hint=f"use an eagle3 head; '{commands.line('drafts')}' lists the published ones",
+        )
     catalogue = load_catalogue(request.catalogue)
     name = target_name_of(target.service, target.name) or _served_as(target.service, catalogue)
     choice = choose(catalogue, name, method.name, engine_version=target.engine)

@@ -39,8 +39,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     staged = Staged(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
-    notes = (*notes, *_of_runtime(target.service))
-    gpu = request.gpu or (source.gpu() if asks_for(spec, "gpu") else None)
+    notes = (*notes, *_of_runtime(target.service), *source.path_findings())
+    gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=gpu)
     require_known(request.ignored, checked.findings)
     before: dict[str, Any] | None = target.service.speculation()
@@ -86,8 +86,7 @@ def _of_runtime(service: Service) -> tuple[Finding, ...]:
 
 
 def _target(source: Source, request: SpeculationRequest) -> Target:
-    asks = source.stages and _loads_weights(request)
-    kserve = request.staging.kserve_version or (source.kserve_version() if asks else None)
+    kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
     return resolve_target(source, listing=request.target_listing, ask_hub=_asks_hub(source, request), kserve=kserve)
 
 

@@ -10,6 +10,8 @@ from mpctl.app.files import read_file
 from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
 from mpctl.manifest.storage.edits import with_speculation
+from mpctl.methods import Finding
+from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -57,6 +59,9 @@ class Source(Protocol):
 
     def gpu(self) -> str | None:
         """The GPU that the engine runs on, by the table's name; None where it is unknown or not in the table."""
+
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop."""
 
 
 class FileSource:
@@ -127,6 +132,20 @@ class FileSource:
     def gpu(self) -> str | None:
         """None: nothing runs."""
         return None
+
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Of the manifest, where it has the whole pod. KServe writes its own timeout into the route of a service that
+        sets none."""
+        read = self._service.pod_and_container()
+        if read is None:
+            return ()
+        pod, container = read
+        limits = []
+        if self._service.kind == "InferenceService":
+            timeout = pod.get("timeout")
+            limits = [RouteLimit(f"{self.name} of KServe", float(SHORT_S if timeout is None else timeout), True)]
+        whole = None if "modelFormat" in container else pod  # a runtime may have the rest
+        return path_findings(self._service.kind, limits, whole, container, image=self._service.image)
 
 
 def open_values(path: str, name: str | None, key: str | None) -> FileSource:

@@ -126,13 +126,23 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/staging/kserve.py"
     if plan.mode == "present":
         source = "the manifest's mounts; their contents cannot be listed from here"
+        if plan.unmounted:
+            return (
+                Finding(
+                    "draft-unmounted",
+                    "refuse",
+                    f"{plan.warnings[0]}; otherwise the engine ends at its start",
+                    source,
+                    "mount it, or name its files with --draft-listing where the image holds it",
+                ),
+            )
         return tuple(_note(text, source) for text in plan.warnings)
     notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
     return (*_unprepared(plan, source), *(_note(text, source) for text in notes))
 
 
 def _note(text: str, source: str) -> Finding:
-    return Finding("draft-staging", "note", text, source, "mpctl stage explains")
+    return Finding("draft-staging", "note", text, source, "the stage command with the same options explains it")
 
 
 def _unprepared(plan: StagingPlan, source: str) -> tuple[Finding, ...]:
@@ -144,6 +154,6 @@ def _unprepared(plan: StagingPlan, source: str) -> tuple[Finding, ...]:
             "refuse",
             f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}",
             source,
-            "mpctl stage with the same options prints what to prepare; once it is there",
+            "the stage command with the same options prints what to prepare; once it is there",
         ),
     )

@@ -9,6 +9,7 @@ from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.admission import admission_policies
 from mpctl.platform.kubernetes.access.calls import Row, needs
 from mpctl.platform.kubernetes.access.rbac import require_name, roles, subject_of
+from mpctl.platform.kubernetes.load_job.job_policy import KINDS, VARIABLES, job_rules
 
 
 def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
@@ -31,6 +32,8 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         raise InputError("needs --role operator", field="--purge")
     if request.admission_policy and not subjects:
         raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
+    if request.allow_in_job and not request.admission_policy:
+        raise InputError("needs --admission-policy", field="--allow-in-job")
     made = roles(
         request.role,
         namespace,
@@ -41,7 +44,28 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         purge=request.purge,
         deployments=request.deployments,
     )
-    return (*made, *admission_policies(namespace, subjects)) if request.admission_policy else made
+    if not request.admission_policy:
+        return made
+    rules = job_rules(_allowed(text) for text in request.allow_in_job)
+    return (*made, *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES))
+
+
+def exposed_accounts(request: RbacRequest) -> tuple[str, ...]:
+    """Return who may act as an operator besides those named: Kubernetes' role edit makes tokens of service accounts."""
+    subjects = [subject_of(text) for text in request.bind_to] if request.role == "operator" else []
+    return tuple(
+        f"whoever has the role edit in namespace {s.namespace} can act as service account {s.name}"
+        for s in dict.fromkeys(subjects)
+        if s.kind == "ServiceAccount"
+    )
+
+
+def _allowed(text: str) -> tuple[str, str]:
+    kind, _, name = text.partition(":")
+    if kind not in KINDS or not name:
+        forms = ", ".join(f"{word}:NAME" for word in KINDS)
+        raise InputError(f"{text!r} is not a field of a load Job", field="--allow-in-job", hint=f"write {forms}")
+    return kind, name
 
 
 def list_calls(request: RbacRequest) -> tuple[Row, ...]:

@@ -48,6 +48,6 @@ def _since(session: Session, number: int | None) -> str:
     else:
         chosen = next((r for r in revisions if r.number == number), None)
         if chosen is None:
-            raise InputError(f"{session.title} has no revision {number}", hint=f"mpctl history {session.name}")
+            raise InputError(f"{session.title} has no revision {number}", hint=session.command("history"))
     names = (f"{session.name} (revision {chosen.number})", f"{session.name} (live)")
     return unified(chosen.text, live.text, names)

@@ -5,11 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import formatting
 from mpctl.app.session.base import Session
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.revision import Revision, spec_text
+from mpctl.rollout.steps.judge import verdict_of
+
+RATIOS = ("throughput", "time per token")  # rules of the gate
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,12 @@ class History:
         if revision.number == self.live:
             return "live"
         return "superseded" if revision.number in self.served else "candidate"
+
+    def why(self, revision: Revision) -> str:
+        """The reason for a revision: ``promoted by rollout-1`` also where it was recorded before that was known."""
+        if revision.number in self.served and revision.why == f"candidate of {revision.operation}":
+            return f"promoted by {revision.operation}"
+        return revision.why
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object, without the manifests."""
@@ -54,7 +64,39 @@ def _operation_record(operation: Operation) -> dict[str, Any]:
         "spec": operation.plan.spec_text,
         "ending": operation.ending.value if operation.ending else None,
         "detail": operation.detail,
+        "ratios": [
+            {"rule": ratio.rule, "value": ratio.value, "cells": ratio.cells} for ratio in measured_ratios(operation)
+        ],
     }
+
+
+@dataclass(frozen=True)
+class MeasuredRatio:
+    """A ratio of a verdict, of its cells the lowest and the highest ``value``."""
+
+    rule: str
+    value: tuple[float, float]
+    cells: int
+
+    @property
+    def text(self) -> str:
+        """``1.83x``, of several cells ``1.10x to 1.83x``."""
+        low, high = (formatting.ratio(value) for value in self.value)
+        return low if low == high else f"{low} to {high}"
+
+
+def measured_ratios(operation: Operation) -> tuple[MeasuredRatio, ...]:
+    """The throughput and the time-per-token ratio of an operation's verdict; none without one that can be read."""
+    try:
+        verdict = verdict_of(operation)
+    except MpctlError:
+        return ()
+    ratios = []
+    for rule in RATIOS:
+        values = [r.value for r in verdict.rules if r.rule == rule and r.value is not None] if verdict else []
+        if values:
+            ratios.append(MeasuredRatio(rule, (min(values), max(values)), len(values)))
+    return tuple(ratios)
 
 
 def read_history(session: Session) -> History:

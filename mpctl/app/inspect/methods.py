@@ -10,8 +10,6 @@ from mpctl.errors import InputError
 from mpctl.methods import METHODS, Spec, build
 from mpctl.methods.dialects import DIALECTS
 
-EXAMPLE = "mpctl methods eagle3 --draft org/head"
-
 
 @dataclass(frozen=True, slots=True)
 class MethodSetting:

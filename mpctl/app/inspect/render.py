@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from mpctl import commands
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.source import FileSource, Source
 from mpctl.app.console import Console
@@ -34,7 +35,8 @@ def run(source: Source, console: Console, request: RenderRequest) -> Rendered:
     if source.service().kind == "Deployment" and not isinstance(source, FileSource):
         raise InputError(
             f"{source.name} is a running Deployment; a manifest made of it would have no spec.replicas",
-            hint="mpctl render -f MANIFEST with the manifest it was applied from",
+            hint=commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
+            + " with the manifest it was applied from",
         )
     change = prepare(source, request.speculation)
     change.report(console)

@@ -13,8 +13,6 @@ from mpctl.app.session.place import Place
 from mpctl.errors import InputError, MpctlError
 from mpctl.rollout.operation import Operation
 
-_MEASURES = "'mpctl rollout' and 'mpctl bench' measure"
-
 
 def find_source(place: Place, console: Console, run: str | None, service: str | None) -> Source:
     """Return the measurement of a file, of a named rollout, or of the last rollout that measured.
@@ -34,31 +32,36 @@ def find_source(place: Place, console: Console, run: str | None, service: str | 
     sources = (measured_by(session, operation) for operation in reversed(rollouts))
     last = next((source for source in sources if source is not None), None)
     if last is None:
-        raise InputError(f"{session.title} has no rollout that measured", hint=_MEASURES)
+        raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
     return last
 
 
+def _measures(session: Session) -> str:
+    rollout, bench = session.command("rollout", "--spec", "METHOD"), session.command("bench")
+    return f"'{rollout}' and '{bench}' measure"
+
+
 def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> Source:
-    operation = _pick(session.title, rollouts, name)
+    operation = _pick(session, rollouts, name)
     if session.store.load(operation.plan.workload, "workload") is None:
-        raise MpctlError(
-            f"workload of {operation.id} of {session.title} not found", hint="'mpctl rollout' measures again"
-        )
+        raise MpctlError(f"workload of {operation.id} of {session.title} not found", hint=_measures(session))
     source = measured_by(session, operation)
     if source is None:
         raise InputError(
-            f"{operation.id} of {session.title} measured nothing", hint="'mpctl history' lists the other rollouts"
+            f"{operation.id} of {session.title} measured nothing",
+            hint=f"'{session.command('history')}' lists the other rollouts",
         )
     return source
 
 
-def _pick(title: str, rollouts: list[Operation], name: str) -> Operation:
+def _pick(session: Session, rollouts: list[Operation], name: str) -> Operation:
     if not rollouts:
-        raise InputError(f"{title} has no rollout that measured", hint=_MEASURES)
+        raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
     for operation in rollouts:
         if operation.id == name:
             return operation
     listing = ", ".join(o.id for o in rollouts)
     raise InputError(
-        f"rollout {name} of {title} not found", hint=f"rollouts: {listing}; or the path of a file of mpctl bench"
+        f"rollout {name} of {session.title} not found",
+        hint=f"rollouts: {listing}; or the path of a file that a bench wrote",
     )

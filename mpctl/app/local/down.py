@@ -64,7 +64,7 @@ def _stop(session: LocalSession, *, force: bool) -> None:
     if operation is not None:
         raise Conflict(
             f"{operation.id} of {session.title} is unfinished",
-            hint=f"'mpctl rollback {session.name}' reverts it, 'mpctl resume {session.name}' continues it; or --force",
+            hint=f"'{session.command('rollback')}' reverts it, '{session.command('resume')}' continues it; or --force",
         )
     with session.store.lease("local down"):
         session.platform.remove()

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.requests import LocalUpRequest
@@ -27,6 +28,7 @@ _ADOPTION_S = 10.0
 class LocalService:
     """A service that was started; ``existed``: it was up already, ``ready``: it was waited for."""
 
+    namespace: str
     name: str
     title: str
     url: str
@@ -66,7 +68,7 @@ def up(place: Place, console: Console, request: LocalUpRequest) -> LocalService:
         if request.wait:
             _await_ready(session, manifest.text, request.ready_timeout_s, remove_on_failure=not existed)
     url = f"http://127.0.0.1:{desired.port}/v1"
-    return LocalService(session.name, session.title, url, existed, request.wait)
+    return LocalService(session.namespace, session.name, session.title, url, existed, request.wait)
 
 
 def _read_manifest(place: Place, console: Console, request: LocalUpRequest) -> _Manifest:
@@ -92,7 +94,8 @@ def _await_ready(session: LocalSession, manifest: str, timeout_s: float, *, remo
     session.console.step("ready", f"waiting for {session.name}, at most {timeout_s:.0f} s")
     interrupted = Cancelled(
         f"interrupted; {session.title} continues to start",
-        hint=f"'mpctl status {session.name} -w' watches it, 'mpctl local down {session.name}' stops it",
+        hint=f"'{session.command('status', '-w')}' watches it, "
+        f"'{commands.line('local', 'down', session.name, namespace=session.namespace)}' stops it",
     )
     try:
         with session.context(interrupted=interrupted) as context:

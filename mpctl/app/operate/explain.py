@@ -7,6 +7,8 @@ from mpctl.app.workload import describe_workload
 from mpctl.experiment.workload import Workload
 from mpctl.rollout.plan import Plan, Strategy
 
+_ROLLING = "as any rolling update"
+
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
     """Describe the steps of a rollout."""
@@ -54,11 +56,11 @@ def describe_place(session: Session, plan: Plan) -> str:
             else "in place of the serving engine; the service is down while an engine starts"
         )
     if side_by_side:
-        place = "as a second service of one pod, no downtime; a promotion replaces the pods one by one"
+        place = f"as a second service of one pod; a promotion replaces the pods one by one, {_ROLLING}"
     elif plan.downtime:
         place = "in place of the serving pod, which stops first; the service is down while an engine starts"
     else:
-        place = "in place of the serving pods, each replaced by a ready one, no downtime"
+        place = f"in place of the serving pods, each replaced by a ready one, {_ROLLING}"
     return place + session.start_time()
 
 
@@ -79,7 +81,7 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     if plan.strategy is Strategy.SIDE_BY_SIDE:
         down = "no downtime"
     if session.platform.rolls:
-        down = "the old pod stops before the new one starts" if plan.downtime else "no downtime"
+        down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {_ROLLING}"
         down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
     if plan.instant and plan.route is not None:
         moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"

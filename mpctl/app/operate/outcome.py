@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from mpctl import commands
 from mpctl.app.operate.preview import Preview
 from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import Verdict
+from mpctl.gate.outcome import Outcome as GateOutcome
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
@@ -49,6 +51,10 @@ class Outcome:
         """A dry run."""
         return cls(session.name, session.namespace, session.title, preview=preview)
 
+    def command(self, verb: str, *options: str) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.name, *options, namespace=self.namespace)
+
     @property
     def plan(self) -> Plan:
         """Of the operation that ended."""
@@ -65,8 +71,8 @@ class Outcome:
             return self._failure(operation)
         kind, words = _FAILED[operation.ending]
         return kind(
-            f"{words}: {operation.detail}",
-            hint=f"{self.title} is unchanged; mpctl history {self.name} keeps the reasons",
+            f"{words}: {_rules(self.verdict, operation.ending) or operation.detail}",
+            hint=f"{self.title} is unchanged; {self.command('history')} keeps the reasons",
         )
 
     @property
@@ -80,8 +86,28 @@ class Outcome:
         changed = "was restored" if recorded else "was not changed"
         return kind(
             f"{operation.id} failed and {self.title} {changed}: {operation.detail}",
-            hint=f"fix the cause and run the same command again; mpctl history {self.name} keeps the record",
+            hint=f"fix the cause and run the same command again; {self.command('history')} keeps the record",
         )
+
+
+def deciding_rules(operation: Operation) -> str:
+    """The rules that kept a candidate out, by name; empty for another ending, and where the verdict cannot be read."""
+    if operation.ending not in (Ending.REJECTED, Ending.UNDECIDED):
+        return ""
+    try:
+        return _rules(verdict_of(operation), operation.ending)
+    except MpctlError:
+        return ""
+
+
+def _rules(verdict: Verdict | None, ending: Ending) -> str:
+    """The rules that decided, by name: their messages are in the outcome's table. Empty without a verdict."""
+    if verdict is None:
+        return ""
+    deciding = (GateOutcome.FAIL,) if ending is Ending.REJECTED else (GateOutcome.MISSING, GateOutcome.UNDECIDED)
+    names = tuple(dict.fromkeys(r.rule for r in verdict.rules if r.outcome in deciding))
+    verb = "failed" if ending is Ending.REJECTED else "could not decide"
+    return f"{', '.join(names)} {verb}" if names else ""
 
 
 _FAILED: dict[Ending, tuple[type[MpctlError], str]] = {

@@ -17,7 +17,7 @@ def run(session: Session, keep: int) -> Pruned:
     names = prunable(session.store.entries(), keep)
     session.console.confirm(
         f"Delete the measurements of {session.title} but for the last {keep} operations ({session.place})?\n"
-        "revisions and the ledger stay: every rollback stays possible"
+        "revisions and the ledger stay, in as few objects as possible: every rollback stays possible"
     )
     with session.store.lease("prune"):
         return session.store.prune(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mpctl import commands
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.failure import Unreachable
@@ -60,16 +61,16 @@ def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
             return None
         raise Conflict(
             f"{error.message}; an unfinished operation would not show",
-            hint=f"mpctl history {session.name} --purge --force deletes it all the same",
+            hint=f"{session.command('history', '--purge', '--force')} deletes it all the same",
         ) from error
     live = session.live_text()
-    require_finished(
-        session.title, session.name, entries, None if live is None else session.platform.retained_baseline()
-    )
+    retained = None if live is None else session.platform.retained_baseline()
+    require_finished(session.title, session.command, entries, retained)
     return only_copies(entries, revisions, live)
 
 
 def _hint(session: Session) -> str | None:
     if not isinstance(session.store, KubernetesStore):
         return None
-    return f"the operator role deletes no history; 'mpctl rbac -n {session.namespace} --purge' prints roles that do"
+    roles = commands.line("rbac", "--purge", namespace=session.namespace)
+    return f"the operator role deletes no history; '{roles}' prints roles that do"

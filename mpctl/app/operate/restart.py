@@ -28,7 +28,12 @@ def run(session: Session, *, why: str = "", by: str = "") -> Outcome:
     if (owner := session.owned(force=True)) is not None:
         session.console.warn(owner)
     if _unfinished(session) is None:
-        question = f"Every engine of {session.title} is replaced by a fresh one of the same spec, without downtime."
+        for finding in (item for item in session.path_findings() if item.id == "requests-lost"):
+            session.console.warn(f"{finding.reason}: {finding.todo}")
+        order = "each stops when a fresh one is ready" + (
+            ", as in any rolling update" if session.platform.rolls else ""
+        )
+        question = f"Every engine of {session.title} is replaced by one of the same spec: {order}."
         session.console.confirm(f"{question}\nContinue ({session.place})?")
     with session.store.lease("restart"), session.context() as context:
         operation = _unfinished(session)
@@ -50,7 +55,7 @@ def _unfinished(session: Session) -> Operation | None:
         return operation
     raise Conflict(
         f"{operation.id} of {session.title} is unfinished ({operation.plan.spec_text})",
-        hint="mpctl resume continues it, mpctl rollback restores the service",
+        hint=f"{session.command('resume')} continues it, {session.command('rollback')} restores the service",
     )
 
 

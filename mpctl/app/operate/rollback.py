@@ -28,6 +28,9 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
     """
     ready_timeout_s = session.ready_timeout_s(request.ready_timeout_s)
     decision = decide(session, request, ready_timeout_s)
+    if decision.act is Act.ALREADY and request.dry_run is DryRun.NONE and session.holder() is not None:
+        with session.store.lease("rollback"):  # what a live holder is about to change may not be recorded yet
+            decision = decide(session, request, ready_timeout_s)
     if decision.act is Act.ALREADY:
         return Outcome.nothing_to_do(session, _already(session, request, decision))
     plan = decision.operation.plan if decision.operation else decision.plan
@@ -104,7 +107,7 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     retained = session.platform.retained_baseline()
     if retained is None:
         return plan, ()
-    ends = f"retained baseline {retained.arm} ends"
+    ends = "the retained baseline ends"
     if retained.arm != plan.arm.id:
         return plan, (f"{ends}: it is not what is restored",)
     if retained.pods_ready < retained.pods:

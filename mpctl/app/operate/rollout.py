@@ -8,9 +8,10 @@ from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.operate.explain import explain_rollout
 from mpctl.app.operate.outcome import Outcome, carry_out
+from mpctl.app.operate.placement import place_plan
 from mpctl.app.operate.preview import preview
 from mpctl.app.operate.resumption import confirm_resume
-from mpctl.app.operate.rollout_plan import AUTO, fit_plan, make_plan
+from mpctl.app.operate.rollout_plan import AUTO, make_plan
 from mpctl.app.plan.predicted import choose_best, describe_prediction, predict_rollout
 from mpctl.app.policy import read_policy
 from mpctl.app.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
@@ -47,18 +48,22 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
     entries = session.store.entries()
     unfinished = open_operation(entries)
-    workload = _planned(session, request, workload, unfinished, entries)
+    workload, power = _planned(session, request, workload, unfinished, entries)
     plan = _plan(session, request, change, workload, unfinished)
-    decision = decide_rollout(plan, session.platform.read(), unfinished)
+    decision = decide_rollout(plan, session.platform.read(), unfinished, holder=session.holder())
     if decision.act is Act.ALREADY:
         return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
     _check(session, request, change, decision, unfinished)
+    users = ""
     if decision.act is Act.OPEN:
-        plan, notes = fit_plan(session, plan, request)
+        if power and not change.spec.is_none:
+            session.console.note(power)
+        plan, workload, choice, notes = place_plan(session, plan, request, workload)
         for note in notes:
             session.console.note(f"note: {note}")
         plan = _with_prediction(session, request, change, plan, workload)
-    explanation = explain_rollout(session, plan, workload)
+        users = f"\n{choice.describe()}"
+    explanation = explain_rollout(session, plan, workload) + users
     if request.dry_run is not DryRun.NONE:
         return Outcome.of_preview(session, preview(session, plan, explanation))
     if decision.act is Act.OPEN:
@@ -83,7 +88,9 @@ def _named(session: Session, request: RolloutRequest, workload: Workload) -> Rol
         return request
     unfinished = open_operation(session.store.entries())
     if unfinished is not None:
-        raise Conflict(f"{unfinished.id} of {session.title} is unfinished", hint="mpctl resume continues it")
+        raise Conflict(
+            f"{unfinished.id} of {session.title} is unfinished", hint=f"{session.command('resume')} continues it"
+        )
     speculation, best = choose_best(session, request.speculation, workload.concurrency)
     ratio = best.last.entry.prediction.throughput.text() if best.last else ""
     session.console.note(f"auto: {' '.join((best.method, *speculation.settings))}, predicted throughput ratio {ratio}")
@@ -96,15 +103,15 @@ def _planned(
     workload: Workload,
     unfinished: Operation | None,
     entries: tuple[Entry, ...],
-) -> Workload:
-    """The workload with its rounds; an unfinished rollout has them already.
+) -> tuple[Workload, str]:
+    """The workload with its rounds, and a sentence on its power; an unfinished rollout has its rounds already.
 
     Raises:
         InputError: the gain to detect is out of reach, or nothing is known of the noise and nothing may be sent.
     """
     asked = request.measurement
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if asked.detect is None else continued(workload, session, unfinished)
+        return workload if asked.detect is None else continued(workload, session, unfinished), ""
     policy = read_policy(asked.policy)
 
     def calibrate() -> Noise:
@@ -121,7 +128,7 @@ def _planned(
             live = target_of(context, Arm(session.platform.read().text), "")
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
-    return plan_rounds(asked, workload, policy, session.console, recorded_noise(session, entries), calibrate)
+    return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate)
 
 
 def _with_prediction(session: Session, request: RolloutRequest, change: Change, plan: Plan, workload: Workload) -> Plan:
@@ -165,7 +172,7 @@ def _resume_or_open(
         return decision.operation
     if decision.act is Act.ALREADY:
         return None
-    session.store.save(plan.workload, "workload", workload.to_record())
+    session.store.save(plan.workload, "workload", workload.to_record(), only=True)
     plan = replace(plan, scaling=session.platform.scaling())
     if plan.route is not None:
         name, steps = plan.route["name"], plan.traffic_steps

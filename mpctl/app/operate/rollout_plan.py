@@ -40,7 +40,7 @@ def make_plan(
         spec=change.spec,
         baseline_spec=change.old_spec,
         policy=_policy(change, request.measurement),
-        workload=f"workload-{workload.digest()[:12]}",
+        workload=record_of(workload),
         ready_timeout_s=ready_timeout_s,
         keep_baseline=request.traffic.keep_baseline,
         downtime=downtime,
@@ -54,6 +54,11 @@ def make_plan(
         mirror_percent=request.traffic.mirror_percent,
         by=request.by,
     )
+
+
+def record_of(workload: Workload) -> str:
+    """The name of a workload's record."""
+    return f"workload-{workload.digest()[:12]}"
 
 
 def _policy(change: Change, asked: MeasurementRequest) -> Policy:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpctl import __version__, bounded
+from mpctl import __version__, bounded, commands
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, Tampered
@@ -21,6 +21,7 @@ from mpctl.rollout.revision import Revision
 
 _KIND = "History"
 _FORMAT = 1
+_SOURCE = ("import", "source")  # the record of the document that is being imported
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,11 @@ def read_export(path: str) -> dict[str, Any]:
     except ValueError as error:
         raise InputError(f"not JSON: {error}", file=path) from error
     if not isinstance(document, dict) or document.get("kind") != _KIND or document.get("format") != _FORMAT:
-        raise InputError("not a history that this mpctl exported", file=path, hint="write it with 'mpctl export'")
+        raise InputError(
+            "not a history that this mpctl exported",
+            file=path,
+            hint=f"write it with '{commands.line('export', 'SERVICE')}'",
+        )
     body = {key: value for key, value in document.items() if key != "sha256"}
     if document.get("sha256") != _digest(body):
         raise Tampered(f"{path} was changed after it was exported", hint="export it again; nothing was imported")
@@ -119,15 +124,16 @@ def restore(session: Session, document: Mapping[str, Any], *, path: str) -> tupl
         f"({session.place}): {len(revisions)} revisions, {len(operations(entries))} operations?"
     )
     with session.store.lease("import"):
-        _require_beginning(session, revisions, entries)
+        _require_unused(session, document, revisions, entries)
+        session.store.save(*_SOURCE, {"sha256": _digest(document)})
         for revision in revisions[len(session.store.revisions()) :]:
             session.store.add_revision(revision)
         for name in _measured(entries):
             records = document["records"].get(name)
             if records and not session.store.load_all(name):
                 session.store.save_all(name, records)
-        for entry in entries[len(session.store.entries()) :]:
-            session.store.append(entry)
+        if following := entries[len(session.store.entries()) :]:
+            session.store.append(*following)
     return len(revisions), len(entries)
 
 
@@ -137,12 +143,22 @@ def _measured(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(held))
 
 
-def _require_beginning(session: Session, revisions: tuple[Revision, ...], entries: tuple[Entry, ...]) -> None:
+def _require_unused(
+    session: Session, document: Mapping[str, Any], revisions: tuple[Revision, ...], entries: tuple[Entry, ...]
+) -> None:
+    """Refuse a service that has a history, unless an import of the same document was interrupted.
+
+    Raises:
+        Conflict: also where that history is a beginning of the document's: what followed did not happen here.
+    """
     recorded, written = session.store.revisions(), session.store.entries()
-    if recorded != revisions[: len(recorded)] or written != entries[: len(written)]:
+    if (recorded, written) in (((), ()), (revisions, entries)):
+        return
+    begun = session.store.load(*_SOURCE) == {"sha256": _digest(document)}
+    if not begun or recorded != revisions[: len(recorded)] or written != entries[: len(written)]:
         raise Conflict(
             f"{session.title} has a history of its own",
-            hint=f"export it, then delete it with 'mpctl history {session.name} --purge' to import another",
+            hint=f"export it, then delete it with '{session.command('history', '--purge')}' to import another",
         )
 
 

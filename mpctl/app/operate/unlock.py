@@ -19,15 +19,15 @@ def run(session: Session, *, force: bool = False) -> Operation | None:
         Cancelled: the user declined.
     """
     if not isinstance(session.store, KubernetesStore):
-        raise InputError(
-            "a lock of this machine ends with the process that holds it", hint=f"mpctl status {session.name}"
-        )
+        raise InputError("a lock of this machine ends with the process that holds it", hint=session.command("status"))
     console, store, lease = session.console, session.store, session.store.held
     holder = lease.read()
-    entries, operation = _readable(session, store)
-    missing = store.missing_entries(entries)
+    entries, operation, unreadable = _readable(session, store)
+    missing = "" if unreadable else store.missing_entries(entries)
     if holder is None and not (missing and force):
         console.note(f"{session.title} is not locked")
+        if unreadable is not None and force:
+            raise unreadable  # what stops the commands is no lock, and force does not mend it
         return None
     if holder is not None:
         under_way = f"; {operation.id} is at {operation.begun or 'rest'}" if operation is not None else ""
@@ -40,16 +40,25 @@ def run(session: Session, *, force: bool = False) -> Operation | None:
         console.note(f"tampering: {session.title}: {missing}")
         console.confirm(f"Continue {session.title} with the {len(entries)} entries that are left?")
         lease.forget_entries()
-    console.note(f"{session.title} is free")
+    console.note(f"{session.title} is free{'; its ledger still cannot be read' if unreadable else ''}")
     return operation
 
 
-def _readable(session: Session, store: KubernetesStore) -> tuple[tuple[Entry, ...], Operation | None]:
-    """The ledger and its unfinished operation; none where it cannot be read, which is no reason to keep a lock."""
-    entries: tuple[Entry, ...] = ()
+def _readable(
+    session: Session, store: KubernetesStore
+) -> tuple[tuple[Entry, ...], Operation | None, MpctlError | None]:
+    """The ledger and its unfinished operation; none and the error where it cannot be read, which is no reason to keep a
+    lock, and says nothing about what was removed from its end."""
     try:
         entries = store.surviving_entries()
-        return entries, open_operation(entries)
     except MpctlError as error:
         session.console.note(error.message)
-        return entries, None
+        return (), None, error
+    finally:
+        for look_alike in store.look_alikes():
+            session.console.note(look_alike)
+    try:
+        return entries, open_operation(entries), None
+    except MpctlError as error:
+        session.console.note(error.message)
+        return entries, None, None

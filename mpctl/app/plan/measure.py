@@ -146,9 +146,9 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
     """
     if len(methods) != 1 or methods == ("all",):
         raise InputError("counters belong to one method", field="--url", hint="name it: --spec eagle3")
-    answer = http.request("GET", f"{url.rstrip('/')}/metrics")
+    page = http.metrics(url)
     try:
-        now = Counters.parse(answer.text)
+        now = Counters.parse(page)
         since = Counters(0, drafts=0, draft_tokens=0, accepted=0, started=now.started)
         window = None if now.drafts is None else Window.between(since, now)
     except CounterError as error:

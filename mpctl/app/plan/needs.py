@@ -15,7 +15,7 @@ def needs_of(source: Source, change: Change, target: Target) -> Needs:
     per_replica = served_numbers(target.service, target.checkpoint.facts).tensor_parallel
     plan = change.staging
     staging = "no second artifact" if plan is None else f"{plan.mode}: {plan.reason}"
-    notes = ["side by side: no downtime; a second engine runs while the gate measures"]
+    notes = ["side by side: the service goes on; a second engine runs while the gate measures"]
     if isinstance(source, Session):
         started = source.start_time().removeprefix("; ")
         notes += [started] if started else []

@@ -61,7 +61,7 @@ def choose_best(
         reasons = "; ".join(f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal)
         raise Refused(
             f"{session.title}: the plan has no figure for any method ({reasons or 'each is refused by the preflight'})",
-            hint="mpctl plan --spec all says what is missing; or name a method with --spec",
+            hint=f"{session.command('plan', '--spec', 'all')} says what is missing; or name a method with --spec",
         )
     ratio = best.last.entry.prediction.throughput
     if ratio.value <= 1:

@@ -100,7 +100,7 @@ def _methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
 
 
 def _gpu(source: Source, request: PlanRequest, evidence: Evidence) -> Gpu | None:
-    """Return the named GPU, else the GPU that the service was measured on or that its engine logged.
+    """Return the named GPU, else the GPU that the service was measured on or that it runs on.
 
     Raises:
         InputError: the GPU named is not in the table.
@@ -115,7 +115,7 @@ def _gpu(source: Source, request: PlanRequest, evidence: Evidence) -> Gpu | None
                 hint=f"known: {', '.join(gpus())}; another one: describe it in a file for --cell",
             )
         return gpu or _PROCESSOR
-    for device in evidence.devices:
+    for device in (*evidence.devices, source.gpu()):
         gpu = find_gpu(device)
         if gpu is not None:
             return gpu
@@ -130,7 +130,7 @@ def _is_processor(device: str) -> bool:
 def _method(known: _Known, method: str) -> MethodPlan:
     request, evidence, target = known.request, known.evidence, known.target
     # Of a processor's memory nothing is in the table.
-    gpu = None if known.gpu is _PROCESSOR else request.speculation.gpu
+    gpu = None if known.gpu in (None, _PROCESSOR) else known.gpu.name
     asked = replace(request.speculation, method=method, gpu=gpu)
     try:
         change = prepare(known.source, asked, Load(max(request.concurrency)))
@@ -171,7 +171,7 @@ def _cell(known: _Known, change: Change) -> Cell | Refusal:
     request, target, gpu, evidence = known.request, known.target, known.gpu, known.evidence
     method, lengths = change.spec.method, known.lengths
     if not is_known(method):
-        return Refusal(f"the model has no term for {method}", "measure it: mpctl bench run")
+        return Refusal(f"the model has no term for {method}", "measure it with a bench")
     shape = (target.checkpoint.facts.shape if target.checkpoint.facts else None) or model_shape(known.name)
     if shape is None:
         return Refusal(f"the dimensions of {known.name or 'the target'} are unknown", _NO_SHAPE)
@@ -186,8 +186,7 @@ def _cell(known: _Known, change: Change) -> Cell | Refusal:
     acceptance = acceptance_for(request, change, evidence, k)
     if acceptance is None:
         hint = (
-            "measure it: mpctl plan --measure; name a class to screen: --traffic code; "
-            "or give rates: --acceptance 0.7,0.5,0.3"
+            "measure it with --measure; name a class to screen: --traffic code; or give rates: --acceptance 0.7,0.5,0.3"
         )
         return Refusal(f"nothing is known of how much {method} is accepted", hint)
     numbers = served_numbers(target.service, target.checkpoint.facts)

@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
-from mpctl.rollout.operation import open_operation, open_retirement
+from mpctl.methods import Finding
+from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
     from mpctl.app.session.load_client import LoadPlace
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
-    from mpctl.rollout.ports import Platform, Store
+    from mpctl.rollout.ports import Clock, Platform, Store
 
 READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster's own measure may be longer
 
@@ -103,6 +106,10 @@ class Session(ABC):
         """The service as messages name it."""
         return f"service {self.namespace}/{self.name}"
 
+    def command(self, verb: str, *options: str | int) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.name, *options, namespace=self.namespace)
+
     @property
     def place(self) -> str:
         """Describe the place of the service, for a confirmation."""
@@ -151,6 +158,10 @@ class Session(ABC):
     def gpu(self) -> str | None:
         """The GPU that the engine runs on, by the table's name; None where it is unknown or not in the table."""
         return None
+
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop."""
+        return ()
 
     def owned(self, *, force: bool) -> str | None:
         """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
@@ -203,6 +214,15 @@ class Session(ABC):
         """Why the service is not found, with what creates it again; None when it is there."""
         return None
 
+    @property
+    def clock(self) -> Clock:
+        """The machine's clock."""
+        return SystemClock()
+
+    def start_s(self) -> float | None:
+        """Start time of an engine on this platform; None if unknown."""
+        return None
+
     def start_time(self) -> str:
         """Describe an engine's start time on this platform, as a clause; empty if unknown."""
         return ""
@@ -216,15 +236,27 @@ class Session(ABC):
         entries = self.store.entries()
         operation = open_operation(entries)
         if operation is None and (retirement := open_retirement(entries)) is not None:
-            hint = f"run 'mpctl retire {self.name}' to continue it"
+            hint = f"run '{self.command('retire')}' to continue it"
             return Cancelled(f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint)
         if operation is None:
             return Cancelled(f"interrupted; {self.title} has no unfinished operation")
         step = f" at step {operation.begun}" if operation.begun else ""
         return Cancelled(
-            f"interrupted{step}; {operation.id} of {self.title} is unfinished",
-            hint=f"run 'mpctl resume {self.name}' to continue it or 'mpctl rollback {self.name}' to undo it",
+            f"interrupted{step}; {operation.id} of {self.title} is unfinished{_left_behind(operation)}",
+            hint=f"run '{self.command('resume')}' to continue it or '{self.command('rollback')}' to undo it",
         )
+
+
+def _left_behind(operation: Operation) -> str:
+    """What an interrupted rollout left running, as a clause; empty where that is nothing new."""
+    plan = operation.plan
+    if plan.kind is not Kind.ROLLOUT:
+        return ""
+    if "promote" in operation.done or "switch" in operation.done:
+        return f": the service runs {plan.spec_text}"
+    if "start" in operation.done or operation.begun == "start":
+        return f": the service runs {plan.baseline_text}, its candidate runs side by side"
+    return f": the service runs {plan.baseline_text}"
 
 
 def choose(services: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
@@ -249,7 +281,7 @@ def choose(services: list[tuple[str, str]], name: str | None, *, where: str, non
         import difflib
 
         near = difflib.get_close_matches(name, [n for _, n in services], n=1)
-        hint = f"did you mean {near[0]}" if near else f"run 'mpctl status' to list services; {none}"
+        hint = f"did you mean {near[0]}" if near else f"run '{commands.line('status', '-A')}' to list services; {none}"
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.base import (
     READY_S,
@@ -22,11 +25,11 @@ from mpctl.app.session.base import (
 )
 from mpctl.app.session.load_client import place_load
 from mpctl.app.session.place import Place
-from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
+from mpctl.app.session.status import Leftover, Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
 from mpctl.estimate.table import find_gpu
 from mpctl.manifest import Service
-from mpctl.methods import from_config, parse_version
+from mpctl.methods import Finding, from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import (
@@ -38,7 +41,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     Kind,
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
-from mpctl.platform.kubernetes.api.names import LEDGER, PART_LABEL, service_of_ledger
+from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
 from mpctl.platform.kubernetes.service.shape import serves_vllm, shape_of
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
 
 
 _START_FACTOR = 3.0
+_SUFFIXES = (CANDIDATE_SUFFIX, COPY_SUFFIX)
 _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --vllm
 
 
@@ -97,8 +101,8 @@ class ClusterSession(Session):
         )
 
     def engine_version(self, service: Service) -> str | None:
-        """The image, whose tag is read as a version."""
-        return service.image
+        """The image, whose tag is read as a version: of the manifest, else of the runtime that its pods got it from."""
+        return service.image or self.platform.engine_image()
 
     def target_of(self, service: Service) -> str | None:
         """Its own argument."""
@@ -134,6 +138,11 @@ class ClusterSession(Session):
         return self.platform.absence()
 
     def kserve_version(self) -> str | None:
+        """Return the tag of the KServe controller's image; None if it may not be read."""
+        return self._kserve
+
+    @cached_property
+    def _kserve(self) -> str | None:
         """Return the tag of the KServe controller's image; None if it runs in another namespace or may not be read."""
         try:
             controllers = self.client.list(DEPLOYMENT, "kserve", labels="control-plane=kserve-controller-manager")
@@ -149,12 +158,24 @@ class ClusterSession(Session):
         """The product of the nodes that run the service's pods, else of all GPU nodes; None where they differ or may
         not be read.
         """
+        return self._gpu
+
+    @cached_property
+    def _gpu(self) -> str | None:
         gpu = find_gpu(self.platform.gpu_product())
         return None if gpu is None else gpu.name
 
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Of the routes to the live service and of its pods."""
+        return self.platform.path_findings()
+
+    def start_s(self) -> float | None:
+        """Measured on the pods that serve now."""
+        return self.platform.cold_start_s()
+
     def start_time(self) -> str:
         """Measured on the pods that serve now."""
-        seconds = self.platform.cold_start_s()
+        seconds = self.start_s()
         return "" if seconds is None else f"; an engine start takes about {seconds:.0f} s here"
 
     def ready_timeout_s(self, asked: float | None) -> float:
@@ -202,8 +223,9 @@ class ClusterSession(Session):
                 *arm_problems(arms),
                 *self.platform.problems(),
                 *unread,
-                *interruptions(operation, holder),
+                *interruptions(self.namespace, self.name, operation, holder),
                 *lost_records(entries, revisions, holder),
+                *self.store.look_alikes(),
             ),
         )
 
@@ -224,7 +246,8 @@ class ClusterSession(Session):
         meter = LocalMeter(self._load_client(), str(Path.cwd()), forwarded=True)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                yield Context(self.platform, self.store, meter, SystemClock(), self.console, who())
+                context = Context(self.platform, self.store, meter, SystemClock(), self.console, who())
+                yield replace(context, service=self.name, namespace=self.namespace)
             finally:
                 if leftover := meter.close():
                     self.console.warn(leftover)
@@ -343,13 +366,40 @@ def _without_kserve(client: Client, recorded: list[tuple[str, str]]) -> InputErr
     """The error for a cluster without KServe; ``recorded``: services that have a history there."""
     message = f"context {client.context}: InferenceService not found, KServe is not installed"
     if not recorded:
-        return InputError(message, hint="run 'mpctl doctor' to list what is missing")
+        return InputError(message, hint=f"run '{commands.line('doctor')}' to list what is missing")
     listing = ", ".join(f"{namespace}/{name}" for namespace, name in recorded)
+    history = commands.line("history", recorded[0][1], namespace=recorded[0][0])
     return InputError(
         f"{message}; a history is kept of {listing}",
-        hint=f"run 'mpctl history {recorded[0][1]} -n {recorded[0][0]}' to see what was recorded, and 'mpctl doctor' "
-        "to list what is missing",
+        hint=f"run '{history}' to see what was recorded, and '{commands.line('doctor')}' to list what is missing",
     )
+
+
+def find_leftovers(place: Place, sessions: Sequence[Session] = (), *, everywhere: bool = False) -> tuple[Leftover, ...]:
+    """Unfinished operations and second arms in the namespace, or in all, whose service is not found. ``sessions``: the
+    services that are."""
+    client = next((s.client for s in sessions if isinstance(s, ClusterSession)), None) or open_client(place)
+    namespace = None if everywhere else place.namespace or client.namespace
+    present = {(space, name) for space, name, _ in _listed_services(client, namespace) or ()}
+    arms: dict[tuple[str, str], list[str]] = {}
+    for kind in (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, DEPLOYMENT):
+        with suppress(NotPermitted):
+            for record in client.list(kind, namespace) or []:
+                metadata = record["metadata"]
+                service = next((s for s in map(metadata["name"].removesuffix, _SUFFIXES) if s != metadata["name"]), "")
+                if ARM_ANNOTATION in (metadata.get("annotations") or {}) and service:
+                    arms.setdefault((metadata["namespace"], service), []).append(f"{kind.name}/{metadata['name']}")
+    gone = sorted({*_with_history(client, namespace), *arms} - present)
+    leftovers = (Leftover(*pair, _unfinished(client, *pair), tuple(arms.get(pair, ()))) for pair in gone)
+    return tuple(leftover for leftover in leftovers if leftover.operation is not None or leftover.candidates)
+
+
+def _unfinished(client: Client, namespace: str, name: str) -> str | None:
+    try:
+        operation = open_operation(KubernetesStore(client, namespace, name, who()).entries())
+    except MpctlError:
+        return None  # a damaged ledger is named by the commands that need it
+    return None if operation is None else operation.id
 
 
 def _with_history(client: Client, namespace: str | None) -> list[tuple[str, str]]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.base import EngineCounters, Session, SystemClock, choose, interruptible, who
 from mpctl.app.session.place import Place
@@ -20,7 +22,7 @@ from mpctl.platform.local.models import read_model
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import open_operation
-from mpctl.rollout.ports import Arm
+from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -80,10 +82,11 @@ class LocalSession(Session):
         """It is not up."""
         if self.live_text() is not None:
             return None
+        recorded = self.command("history", "--revision", "N", "-o", "yaml", "--show-secrets")
         return InputError(
             f"{self.title} is not up",
-            hint=f"'mpctl history {self.name} --revision N -o yaml --show-secrets > service.yaml' writes a recorded "
-            "manifest, 'mpctl local up -f service.yaml' starts it",
+            hint=f"'{recorded} > service.yaml' writes a recorded manifest, "
+            f"'{commands.line('local', 'up', '-f', 'service.yaml')}' starts it",
         )
 
     def engine_log(self) -> str | None:
@@ -133,7 +136,7 @@ class LocalSession(Session):
     def status(self) -> Status:
         """The service as it is."""
         desired, supervised = self.platform.desired(), self.platform.supervised()
-        arms = tuple(self.platform.state(Arm(a.manifest)) for a in desired.arms.values())
+        arms = tuple(self.platform.state(Arm(a.manifest, copy=i.endswith(COPY))) for i, a in desired.arms.items())
         revisions, entries = self.store.revisions(), self.store.entries()
         operation, holder = open_operation(entries), self.store.holder()
         config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
@@ -151,16 +154,15 @@ class LocalSession(Session):
             problems=(
                 *arm_problems(arms),
                 *self._port_problems(desired.port, supervised=supervised, held=holder is not None),
-                *interruptions(operation, holder),
+                *interruptions(self.namespace, self.name, operation, holder),
                 *lost_records(entries, revisions, holder),
             ),
         )
 
     def _port_problems(self, port: int, *, supervised: bool, held: bool) -> tuple[str, ...]:
         if not supervised and not held:
-            return (
-                f"the supervisor is gone, port {port} does not answer: mpctl local up {self.name} brings both back",
-            )
+            up = commands.line("local", "up", self.name, namespace=self.namespace)
+            return (f"the supervisor is gone, port {port} does not answer: {up} brings both back",)
         error = self.platform.router_error()
         return (error,) if error else ()
 
@@ -176,7 +178,8 @@ class LocalSession(Session):
         meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
-                yield Context(platform, self.store, meter, SystemClock(), self.console, who())
+                context = Context(platform, self.store, meter, SystemClock(), self.console, who())
+                yield replace(context, service=self.name, namespace=self.namespace)
             finally:
                 meter.close()
 
@@ -189,21 +192,26 @@ def open_local(place: Place, console: Console, name: str | None, *, gone: bool =
         InputError: there is none, or several; the message lists them.
     """
     where = f" in namespace {place.namespace}" if place.namespace else " on this machine"
-    known, none = known_services(place.namespace), "run 'mpctl local up -f MANIFEST' to start one"
-    if name is not None and all(n != name for _, n in known) and _has_cluster():
-        none += "; use --platform kubernetes for the cluster of the kubeconfig"
+    known, none = (
+        known_services(place.namespace),
+        f"run '{commands.line('local', 'up', '-f', 'MANIFEST')}' to start one",
+    )
+    if name is not None and all(n != name for _, n in known):
+        none += f"; {_cluster()}"
     if gone and name is not None:
         known += [pair for pair in known_services(place.namespace, with_history=True) if pair not in known]
     return LocalSession(*choose(known, name, where=where, none=none), console)
 
 
-def _has_cluster() -> bool:
-    from mpctl.platform.kubernetes.api.connection import reachable
+def _cluster() -> str:
+    """How to look on the cluster instead, or why there is none."""
+    from mpctl.platform.kubernetes.api.connection import missing_kubeconfig, reachable
 
     try:
-        return reachable(None, None)
-    except InputError:
-        return False
+        has_cluster = reachable(None, None)
+    except InputError as error:
+        return error.message
+    return "use --platform kubernetes for the cluster of the kubeconfig" if has_cluster else missing_kubeconfig()
 
 
 def known_services(namespace: str | None, *, with_history: bool = False) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.session.base import ServiceNotFound, Session
@@ -38,9 +39,9 @@ def open_named_in(place: Place, console: Console, file: str, name: str | None) -
     try:
         return open_session(place, console, service.name)
     except ServiceNotFound as error:
-        start = f"mpctl local up -f {file}"
+        start = commands.line("local", "up", "-f", file)
         if place.platform == "kubernetes":
-            start = f"kubectl apply -f {file}"
+            start = commands.kubectl("apply", "-f", file, namespace=place.namespace)
         raise ServiceNotFound(
             f"{error.message}; {file} is a manifest of it", hint=f"run '{start}' to start it"
         ) from error

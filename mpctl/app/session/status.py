@@ -6,12 +6,47 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mpctl import commands
 from mpctl.errors import MpctlError
 from mpctl.manifest import redacted
 from mpctl.rollout.ledger import Entry, lost_history
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import ArmState, Phase
 from mpctl.rollout.revision import Revision
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """What is left of a service that is not found: an unfinished operation, or pods that hold a GPU."""
+
+    namespace: str
+    service: str
+    operation: str | None
+    candidates: tuple[str, ...]
+
+    @property
+    def remedy(self) -> str:
+        """The command that ends it."""
+        if self.operation is not None:
+            return commands.line("abandon", self.service, namespace=self.namespace)
+        return commands.kubectl("delete", *self.candidates, namespace=self.namespace)
+
+    @property
+    def text(self) -> str:
+        """One line for people."""
+        parts = [f"{self.operation} is unfinished"] if self.operation is not None else []
+        parts += [f"{candidate} holds its GPU" for candidate in self.candidates]
+        return f"service {self.namespace}/{self.service} is gone; {', '.join(parts)}; '{self.remedy}' removes it"
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "namespace": self.namespace,
+            "service": self.service,
+            "operation": self.operation,
+            "candidates": list(self.candidates),
+            "command": self.remedy,
+        }
 
 
 class Readable(Protocol):
@@ -139,8 +174,9 @@ def lost_records(entries: tuple[Entry, ...], revisions: tuple[Revision, ...], ho
     return lost_history(entries, revisions) if holder is None else ()
 
 
-def interruptions(operation: Operation | None, holder: str | None) -> tuple[str, ...]:
+def interruptions(namespace: str, name: str, operation: Operation | None, holder: str | None) -> tuple[str, ...]:
     """An unfinished operation that no operator works on, as a problem."""
     if operation is None or holder is not None:
         return ()
-    return (f"{operation.id} was interrupted: mpctl resume continues it, mpctl rollback undoes it",)
+    resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
+    return (f"{operation.id} was interrupted: {resume} continues it, {rollback} undoes it",)

@@ -70,7 +70,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     if serving.known is not None and serving.known.remembers_answers:
         raise Refused(
             f"{session.title} runs {serving.method}, which remembers answers: each trial would find it faster",
-            hint="measure against another engine: 'mpctl rollout --spec none' first",
+            hint=f"measure against another engine: '{session.command('rollout', '--spec', 'none')}' first",
         )
     require_no_retained(session)
     place_client(session, bench)
@@ -130,7 +130,7 @@ def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: S
         ]
         raise Refused(
             f"{session.title}: no configuration to try ({'; '.join(reasons) or 'no method is named'})",
-            hint="mpctl plan --spec all says what is missing",
+            hint=f"{session.command('plan', '--spec', 'all')} says what is missing",
         )
     return configurations
 
@@ -186,7 +186,10 @@ def _result(
     tried = tuple(trials.known[index] for index in order)
     if all(trial.failed for trial in tried):
         reasons = "; ".join(f"{trial.configuration.name}: {trial.failed}" for trial in tried)
-        raise MpctlError(f"no configuration could be measured: {reasons}", hint="mpctl plan --spec all checks each")
+        raise MpctlError(
+            f"no configuration could be measured: {reasons}",
+            hint=f"{trials.session.command('plan', '--spec', 'all')} checks each",
+        )
     first = tried[0]
     run, verdict = judged_among(first, len(tried))
     write_run(file, replace(run, id=trials.run_id))

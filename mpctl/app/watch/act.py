@@ -19,6 +19,7 @@ from mpctl.app.watch.facts import WATCH, Facts
 from mpctl.errors import InputError
 from mpctl.experiment.built_in import BUILT_IN
 from mpctl.experiment.workload import Workload
+from mpctl.gate.policy import Policy
 from mpctl.records import restored
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
@@ -52,7 +53,7 @@ class Unattended:
         """Report a warning."""
         self._tell(f"warning: {text}")
 
-    def next_command(self, arguments: str) -> None:
+    def next_command(self, command: str, remark: str = "") -> None:
         """Nobody types it."""
 
     def confirm(self, question: str, *, typed: str = "") -> None:
@@ -98,7 +99,10 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: Facts) -> Rollo
     return RolloutRequest(
         SpeculationRequest(facts.better.method, config=json.dumps(config), draft=draft),
         _measurement(session, policy, promotion),
-        TrafficRequest(keep_baseline=promotion is not None and promotion.keep_baseline),
+        TrafficRequest(
+            keep_baseline=promotion is not None and promotion.keep_baseline,
+            users_share_percent=(promotion.users_share_percent or None) if promotion is not None else None,
+        ),
         by=WATCH,
     )
 
@@ -125,8 +129,18 @@ def _measurement(session: Session, policy: WatchPolicy, promotion: Plan | None) 
         max_tokens=workload.max_tokens,
         reuse_prompts=workload.reuse,
         calibrate=workload.calibrate,
-        limits=promotion.policy.to_record(),
+        limits=_limits(promotion),
     )
+
+
+def _limits(promotion: Plan) -> dict[str, object]:
+    """The limits of the promotion, without those that would let users' requests into the figures."""
+    defaults = Policy().to_record()
+    strict = ("max_token_gap", "max_cache_gap")
+    return {
+        name: min(value, defaults[name]) if name in strict else value
+        for name, value in promotion.policy.to_record().items()
+    }
 
 
 def _prompts(policy: WatchPolicy) -> tuple[str, ...]:

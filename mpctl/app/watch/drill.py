@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from mpctl import commands
 from mpctl.app.operate import rollback
 from mpctl.app.requests import DrillRequest, RollbackRequest
 from mpctl.app.session.base import DrillRig, Session
@@ -95,14 +96,14 @@ def run(
     if rig is None:
         raise Refused(
             f"{session.title} serves in a cluster, where a drill would break the engines of its users",
-            hint="start the same manifest on this machine: mpctl local up -f MANIFEST",
+            hint=f"start the same manifest on this machine: {commands.line('local', 'up', '-f', 'MANIFEST')}",
         )
     facts = read_facts(session, policy)
     if facts.busy:
         raise Refused(f"{session.title}: {facts.busy}")
     if facts.reference is None or facts.live is None or not facts.speculates:
         why = facts.unread or "no speculation was promoted on it behind the gate"
-        raise Refused(f"{session.title}: {why}", hint=f"mpctl rollout {session.name} --spec METHOD --keep-baseline")
+        raise Refused(f"{session.title}: {why}", hint=session.command("rollout", "--spec", "METHOD", "--keep-baseline"))
     usual = _usual(request, facts.reference)
     if request.prompts and not policy.re_arm_prompts:
         policy = replace(policy, re_arm_prompts=_files(request.prompts))
@@ -241,7 +242,7 @@ class _Drill:
             if self.clock.monotonic() > end:
                 raise MpctlError(
                     f"{session.title} was not restored after a drill",
-                    hint=f"mpctl rollback {session.name} --to-revision {wanted.revision}",
+                    hint=session.command("rollback", "--to-revision", wanted.revision),
                 )
             self.clock.sleep(_POLL_S)
 

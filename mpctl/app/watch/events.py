@@ -79,7 +79,7 @@ def signal_event(
         ),
         finding=assessment.finding,
         reference=reference.operation if reference is not None else "",
-        command=remedy_of(assessment.signal, service) if assessment.finding else "",
+        command=remedy_of(assessment.signal, namespace, service) if assessment.finding else "",
         pays=assessment.pays,
         figures=assessment.figures,
         expected=assessment.expected,

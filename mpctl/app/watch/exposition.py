@@ -62,7 +62,7 @@ def record(watched: Watched) -> dict[str, Any]:
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
         "trafficChanged": list(watched.unlike),
-        "command": remedy_of(assessment.signal, watched.session.name) or None,
+        "command": remedy_of(assessment.signal, *watched.key) or None,
         "conditions": conditions(watched),
     }
 
@@ -75,6 +75,8 @@ def conditions(watched: Watched) -> list[dict[str, str]]:
     ready = "Unknown" if assessment.signal is Signal.BLIND else "False" if assessment.finding or acts else "True"
     statuses = {"Ready": ready, "Reconciling": str(acts), "Stalled": str(assessment.finding and not acts)}
     reason, message = assessment.signal.value, MEANINGS[assessment.signal].text
+    if assessment.signal is Signal.FELL_BACK or (assessment.signal is Signal.HEALTHY and not watched.facts.speculates):
+        message = assessment.text  # a service without speculation performs as nothing that was measured
     return [{"type": name, "status": status, "reason": reason, "message": message} for name, status in statuses.items()]
 
 

@@ -23,15 +23,37 @@ from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import RECORD, Reference
 
 WATCH = "watch"
+ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
+
+
+@dataclass(frozen=True)
+class FellBack:
+    """A fallback of the watch that nothing has replaced. ``replaced`` and ``serves``: specs in words; ``method``: what
+    a rollout would measure again; ``acknowledged``: by whom, empty while nobody has."""
+
+    operation: str
+    at: str
+    cause: str
+    replaced: str
+    serves: str
+    method: str
+    acknowledged: str = ""
+
+    def describe(self, session: Session) -> str:
+        """The fallback in a sentence, with the command that tries the speculation again."""
+        by = f"; acknowledged by {self.acknowledged}" if self.acknowledged else ""
+        again = f"'{session.command('rollout', '--spec', self.method)}' measures it again"
+        what = f"fell back from {self.replaced} to {self.serves} at {self.at} ({self.operation})"
+        return f"{what}: {self.cause}{by}; {again}"
 
 
 @dataclass(frozen=True)
 class Facts:
     """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
     ``live``: what the ledger says serves. ``restarts``: times of the watch's restarts; ``actions``: of what counts
-    for the brake, a restart and the fallback after it once. ``better``: the spec that a
-    fallback of the watch replaced, ``promotion``: the plan that had promoted it. ``interrupted``: an unfinished
-    operation of the watch; ``busy``: any other operation or operator."""
+    for the brake, a restart and the fallback after it once. ``better``: the spec that a fallback of the watch replaced,
+    ``fell_back``: that fallback, ``promotion``: the plan that had promoted it. ``interrupted``: an unfinished operation
+    of the watch; ``busy``: any other operation or operator."""
 
     live: Rung | None = None
     reference: Reference | None = None
@@ -43,6 +65,7 @@ class Facts:
     restarts: tuple[float, ...] = ()
     actions: tuple[float, ...] = ()
     better: Spec | None = None
+    fell_back: FellBack | None = None
     promotion: Plan | None = None
     interrupted: str = ""
     busy: str = ""
@@ -96,9 +119,23 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
         restarts=restarted,
         actions=actions,
         better=better,
+        fell_back=None if better is None else _fallback(session, last, better),
         promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,
         busy=busy,
+    )
+
+
+def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
+    record = session.store.load(last.id, ACKNOWLEDGED, again=True) or {}
+    return FellBack(
+        operation=last.id,
+        at=last.closed_at or last.opened_at,
+        cause=last.plan.why.removeprefix(f"{WATCH}: "),
+        replaced=better.describe(),
+        serves=last.plan.spec_text,
+        method=better.method,
+        acknowledged=str(record.get("by", "")),
     )
 
 
@@ -136,7 +173,12 @@ def _reference(session: Session, last: Operation, revisions: Iterable[Revision])
             record = session.store.load(name, RECORD)
             if record is not None:
                 what = f"reference of {name}"
-                return restored(what, Reference.from_record, record, hint="measure again: mpctl rollout"), ""
+                return restored(
+                    what,
+                    Reference.from_record,
+                    record,
+                    hint=f"measure again: {session.command('rollout', '--spec', 'METHOD')}",
+                ), ""
     except MpctlError as error:
         return None, error.message
     return None, ""

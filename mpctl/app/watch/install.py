@@ -1,68 +1,98 @@
 """The objects that run the watch in a cluster: what they may do is what the policy needs, and no more.
 
-Reporting takes the reader's role, acting the operator's, as ``mpctl rbac`` prints them. Two replicas: the one that
+Reporting takes the reader's calls, acting the operator's, as ``mpctl rbac`` grants them. Two replicas: the one that
 holds the Lease works, the other waits.
+
+The watch lives in a namespace without users: whoever has Kubernetes' role ``edit`` in a namespace may act as every
+service account of it.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mpctl.app.requests import WatchInstallRequest
-from mpctl.app.watch.leader import LEASE
-from mpctl.platform.kubernetes.access.calls import WATCH
-from mpctl.platform.kubernetes.access.rbac import Subject, granted, require_name, roles
+from mpctl.app.requests import WATCH_HOME, WatchInstallRequest
+from mpctl.app.watch.leader import lease_of
+from mpctl.errors import InputError
+from mpctl.platform.kubernetes.access.calls import WATCH, needs
+from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
 from mpctl.platform.kubernetes.speculation_status import definition
 from mpctl.watch.policy import WatchPolicy
 
 Json = dict[str, Any]
-NAME = "mpctl-watch"
 PORT = 9464
-_LABELS = {"app.kubernetes.io/name": NAME, "app.kubernetes.io/managed-by": "mpctl"}
 _POLICY_FILE = "watch.yaml"
+_POD_MONITOR = "monitoring.coreos.com/v1", "PodMonitor"
 
 
 def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     """Return the objects to apply, in order; contacts nothing.
 
     Raises:
-        InputError: a name or the policy cannot be used.
+        InputError: a name or the policy cannot be used, or the watch would live beside the services it watches.
     """
-    namespace = request.namespace
-    require_name(namespace, "--namespace", dots=False)
+    watched, home, name = request.namespace, request.home, name_of(request.namespace)
+    if watched is not None:
+        require_name(watched, "--namespace", dots=False)
+    require_name(home, "--home", dots=False)
+    _require_separate(request)
     policy = WatchPolicy.parse(policy_text, file=request.policy_file)
-    subject = Subject("ServiceAccount", NAME, namespace)
-    watched = None if request.all_namespaces else namespace
+    subject = Subject("ServiceAccount", name, home)
+    rows = (*needs("operator" if policy.fall_back else "reader"), *WATCH)
+
+    def make(version: str, kind: str, body: Json) -> Json:
+        metadata = {"name": name, "namespace": home, "labels": _labels(name)}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, **body}
+
     return (
         definition(),
-        _object("v1", "ServiceAccount", namespace, {"automountServiceAccountToken": False}),
-        *roles("operator" if policy.fall_back else "reader", watched, to=(subject,)),
-        *granted(f"{NAME}-status", watched, WATCH, to=(subject,)),
-        *_lease_role(namespace, subject),
-        _object("v1", "ConfigMap", namespace, {"data": {_POLICY_FILE: policy_text}}),
-        _object("apps/v1", "Deployment", namespace, {"spec": _deployment(request)}),
-        _object("networking.k8s.io/v1", "NetworkPolicy", namespace, {"spec": _network()}),
-        _object("policy/v1", "PodDisruptionBudget", namespace, {"spec": {"minAvailable": 1, "selector": _selector()}}),
-        _object("monitoring.coreos.com/v1", "PodMonitor", namespace, {"spec": _monitor()}),
+        *_home(request),
+        make("v1", "ServiceAccount", {"automountServiceAccountToken": False}),
+        *roles_of(rows, f"mpctl-watch.{home}", watched, to=(subject,)),
+        *_lease_role(request, subject),
+        make("v1", "ConfigMap", {"data": {_POLICY_FILE: policy_text}}),
+        make("apps/v1", "Deployment", {"spec": _deployment(request)}),
+        make("networking.k8s.io/v1", "NetworkPolicy", {"spec": _network(name)}),
+        make("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "selector": _selector(name)}}),
+        *([] if "podmonitor" in request.without else [make(*_POD_MONITOR, {"spec": _monitor(name)})]),
     )
 
 
-def _object(version: str, kind: str, namespace: str, body: Json) -> Json:
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": {"name": NAME, "namespace": namespace, "labels": _LABELS},
-        **body,
-    }
+def name_of(watched: str | None) -> str:
+    """The name of all objects of a watch: those of several namespaces may share a home."""
+    return f"mpctl-watch-{watched}" if watched else "mpctl-watch"
 
 
-def _lease_role(namespace: str, subject: Subject) -> tuple[Json, ...]:
+def _require_separate(request: WatchInstallRequest) -> None:
+    watched = request.namespace == request.home or (request.namespace is None and request.home != WATCH_HOME)
+    if watched and not request.shared_home:
+        raise InputError(
+            f"namespace {request.home} is watched: whoever has the role edit there can act as the watch",
+            field="--home",
+            hint=f"leave it out (default {WATCH_HOME}), or add --shared-home where operators alone have edit",
+        )
+
+
+def _home(request: WatchInstallRequest) -> tuple[Json, ...]:
+    """The namespace that is the watch's alone; one with other users exists already, and has labels of its own."""
+    if request.shared_home:
+        return ()
+    labels = {"app.kubernetes.io/managed-by": "mpctl", "pod-security.kubernetes.io/enforce": "restricted"}
+    return ({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": request.home, "labels": labels}},)
+
+
+def _labels(name: str) -> dict[str, str]:
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/managed-by": "mpctl"}
+
+
+def _lease_role(request: WatchInstallRequest, subject: Subject) -> tuple[Json, ...]:
     """The leader's Lease alone; RBAC cannot limit a create by name."""
     group = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
-    rules = [{**group, "verbs": ["create"]}, {**group, "resourceNames": [LEASE], "verbs": ["get", "patch", "update"]}]
+    names = [lease_of(request.namespace)]
+    rules = [{**group, "verbs": ["create"]}, {**group, "resourceNames": names, "verbs": ["get", "patch", "update"]}]
     rbac = "rbac.authorization.k8s.io"
-    name = f"{NAME}-leader"
-    metadata = {"name": name, "namespace": namespace, "labels": _LABELS}
+    name = f"{subject.name}-leader"
+    metadata = {"name": name, "namespace": request.home, "labels": _labels(subject.name)}
     reference = {"apiGroup": rbac, "kind": "Role", "name": name}
     return (
         {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
@@ -75,24 +105,34 @@ def _lease_role(namespace: str, subject: Subject) -> tuple[Json, ...]:
 
 def arguments(request: WatchInstallRequest) -> list[str]:
     """Return the container's arguments after ``mpctl``."""
-    place = ["-A"] if request.all_namespaces else []
+    services = ["-A"] if request.namespace is None else ["-n", request.namespace]
     source = ["--prometheus", request.prometheus] if request.prometheus else []
     return [
-        *("watch", "run", "--platform", "kubernetes", "-n", request.namespace, *place, *source),
-        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect", "--publish"),
-        *("--listen", f"0.0.0.0:{PORT}", "-o", "json"),
+        *("watch", "run", "--platform", "kubernetes", *services, *source),
+        *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect", "--lease-namespace", request.home),
+        *("--publish", "--listen", f"0.0.0.0:{PORT}", "-o", "json"),
+        *(["--webhook-format", request.webhook_format] if request.webhook_secret else []),
     ]
 
 
 def _deployment(request: WatchInstallRequest) -> Json:
-    probe = {"httpGet": {"path": "/healthz", "port": "metrics"}, "periodSeconds": 15, "failureThreshold": 4}
+    name = name_of(request.namespace)
+    answers = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
+    env: list[Json] = [{"name": "HOME", "value": "/tmp"}]
+    if request.webhook_secret:
+        env += [
+            _from_secret("MPCTL_WEBHOOK", request.webhook_secret, "url"),
+            _from_secret("MPCTL_WEBHOOK_KEY", request.webhook_secret, "key", optional=True),
+        ]
     container = {
         "name": "watch",
         "image": request.image,
         "args": arguments(request),
-        "env": [{"name": "HOME", "value": "/tmp"}],
+        "env": env,
         "ports": [{"name": "metrics", "containerPort": PORT}],
-        "livenessProbe": probe,
+        # Five minutes to import and to read the first services on a busy node; then a loop that hangs is restarted.
+        "startupProbe": {**answers, "periodSeconds": 5, "failureThreshold": 60},
+        "livenessProbe": {**answers, "periodSeconds": 15, "failureThreshold": 8},
         "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -106,34 +146,43 @@ def _deployment(request: WatchInstallRequest) -> Json:
     }
     spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "ScheduleAnyway"}
     pod = {
-        "serviceAccountName": NAME,
+        "serviceAccountName": name,
         "automountServiceAccountToken": True,
         "securityContext": {"runAsNonRoot": True, "runAsUser": 10001, "seccompProfile": {"type": "RuntimeDefault"}},
-        "topologySpreadConstraints": [{**spread, "labelSelector": _selector()}],
+        "topologySpreadConstraints": [{**spread, "labelSelector": _selector(name)}],
         "terminationGracePeriodSeconds": 30,
         "containers": [container],
         "volumes": [
-            {"name": "policy", "configMap": {"name": NAME}},
+            {"name": "policy", "configMap": {"name": name}},
             {"name": "tmp", "emptyDir": {"sizeLimit": "64Mi"}},
         ],
     }
-    return {"replicas": 2, "selector": _selector(), "template": {"metadata": {"labels": _LABELS}, "spec": pod}}
+    return {
+        "replicas": 2,
+        "selector": _selector(name),
+        "template": {"metadata": {"labels": _labels(name)}, "spec": pod},
+    }
 
 
-def _selector() -> Json:
-    return {"matchLabels": {"app.kubernetes.io/name": NAME}}
+def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False) -> Json:
+    reference = {"name": secret, "key": key, **({"optional": True} if optional else {})}
+    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
-def _network() -> Json:
+def _selector(name: str) -> Json:
+    return {"matchLabels": {"app.kubernetes.io/name": name}}
+
+
+def _network(name: str) -> Json:
     """In: the metrics port. Out: everything, since neither the API server nor Prometheus has a fixed address."""
     return {
-        "podSelector": _selector(),
+        "podSelector": _selector(name),
         "policyTypes": ["Ingress"],
         "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
     }
 
 
-def _monitor() -> Json:
+def _monitor(name: str) -> Json:
     # honorLabels: namespace and inference_service are those of the watched service, not of the watch's pod.
     endpoint = {"port": "metrics", "path": "/metrics", "interval": "30s", "honorLabels": True}
-    return {"selector": _selector(), "podMetricsEndpoints": [endpoint]}
+    return {"selector": _selector(name), "podMetricsEndpoints": [endpoint]}

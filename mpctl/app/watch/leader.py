@@ -9,22 +9,39 @@ from mpctl.app.session.base import who
 from mpctl.app.session.cluster import open_client
 from mpctl.app.session.place import Place
 from mpctl.errors import Conflict
-from mpctl.platform.kubernetes.api.names import lease_name
 from mpctl.platform.kubernetes.lease import Lease
 
-LEADER = "watch.leader"  # no service is called so: the name of an InferenceService has no dot
-LEASE = lease_name(LEADER)
 _PAUSE_S = 2.0
+_LEADER = "watch.leader"
+
+
+def lease_of(watched: str | None) -> str:
+    """Name of the Lease of the watch of a namespace, None for all."""
+    return f"mpctl--{_leader(watched)}"  # that of no service, whose name begins with a letter or digit
+
+
+def _leader(watched: str | None) -> str:
+    return f"{_LEADER}.{watched}" if watched else _LEADER
 
 
 @contextmanager
-def leading(place: Place, wait: Callable[[float], bool], tell: Callable[[str], None]) -> Iterator[Callable[[], None]]:
+def leading(
+    place: Place,
+    wait: Callable[[float], bool],
+    tell: Callable[[str], None],
+    *,
+    everywhere: bool = False,
+    home: str | None = None,
+) -> Iterator[Callable[[], None]]:
     """Wait for the Lease and hold it. Yields a function that raises Conflict once it is lost.
 
-    ``wait`` sleeps and returns whether to give up, which raises Conflict, too.
+    ``wait`` sleeps and returns whether to give up, which raises Conflict, too. ``everywhere``: the watch of all
+    namespaces. ``home``: the namespace of the Lease, None for that of the place.
     """
     client = open_client(place)
-    lease = Lease(client, place.namespace or client.namespace, LEADER, who())
+    watched = place.namespace or client.namespace
+    leads = None if everywhere else watched
+    lease = Lease(client, home or watched, _leader(leads), who(), name=lease_of(leads))
     waiting = ""
     with ExitStack() as held:
         while True:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.facts import Facts, read_facts
-from mpctl.app.watch.sources import Source, read_engines
+from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
 from mpctl.watch.assess import Assessment, State, assess
 from mpctl.watch.decision import Act, Decision, Fleet, Situation, decide
@@ -25,7 +25,8 @@ from mpctl.watch.profile import Profile
 from mpctl.watch.reading import Reading
 from mpctl.watch.signals import Signal
 
-READERS, ACTORS = 16, 4
+ACTORS = 4
+_DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bounds
 # Between two readings of a service's ledger, four requests each: a thousand services take eight requests per second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
@@ -72,6 +73,19 @@ class Watched:
         return self.session.namespace, self.session.name
 
 
+def _with_fallback(assessment: Assessment, facts: Facts, session: Session) -> Assessment:
+    """The assessment of a service that fell back: that is its signal until somebody acknowledges it or something else
+    is promoted. What is wrong now, and what cannot be read, comes first."""
+    if facts.fell_back is None or assessment.finding or assessment.signal is Signal.BLIND:
+        return assessment
+    text = facts.fell_back.describe(session)
+    if not facts.fell_back.acknowledged:
+        return replace(assessment, signal=Signal.FELL_BACK, text=text)
+    return (
+        replace(assessment, text=text) if assessment.signal is Signal.HEALTHY and not facts.speculates else assessment
+    )
+
+
 class Watcher:
     """``services`` lists what is watched; ``reopen`` opens a service for an operation; ``source``: where counters come
     from; ``emit`` gets each event. The clocks are seconds: ``monotonic`` never goes back, ``now`` is Unix time."""
@@ -91,7 +105,8 @@ class Watcher:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
         self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
-        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
+        shortest, longest = _DEADLINES_S
+        self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
         self.watched: dict[Key, Watched] = {}
         self._listed_at: float | None = None
@@ -101,14 +116,14 @@ class Watcher:
     def close(self) -> None:
         """Wait for operations under way: each ends, or fails, by itself."""
         self._actors.shutdown(wait=True)
-        self._readers.shutdown(wait=True)
+        self.readers.close()
 
     def round(self) -> None:
         """Read, judge and decide once."""
         self._list()
         free = [w for w in self.watched.values() if w.acting is None or w.acting.done()]
-        list(self._readers.map(self._read_facts, free))
-        readings = self._source([w.session for w in free], self._readers, self._monotonic)
+        self._read_all_facts(free)
+        readings = self._source([w.session for w in free], self.readers, self._monotonic)
         for watched in free:
             self._end_action(watched)
             self._judge(watched, readings.get(watched.key) or Reading(self._monotonic()))
@@ -133,15 +148,32 @@ class Watcher:
         for key in services.keys() - self.watched.keys():
             self.watched[key] = Watched(services[key])
 
-    def _read_facts(self, watched: Watched) -> None:
+    def _read_all_facts(self, free: Sequence[Watched]) -> None:
+        due = [watched for watched in free if self._is_due(watched)]
+        facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
+        late = f"the ledger was not read within {self.readers.deadline_s:g} s"
+        for watched in due:
+            self._take(watched, facts.get(watched.key, late))
+
+    def _is_due(self, watched: Watched) -> bool:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
         wait = _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
-        if age is not None and age < wait:
-            return
+        return age is None or age >= wait
+
+    def _read_facts(self, watched: Watched) -> None:
+        if self._is_due(watched):
+            self._take(watched, self._facts_of(watched.session))
+
+    def _facts_of(self, session: Session) -> Facts | str:
+        """Return the facts, or why they cannot be read."""
         try:
-            facts = read_facts(watched.session, self.policy)
+            return read_facts(session, self.policy)
         except MpctlError as error:
-            watched.facts = Facts(busy=f"the ledger cannot be read: {error.message}", unread=error.message)
+            return f"the ledger cannot be read: {error.message}"
+
+    def _take(self, watched: Watched, facts: Facts | str) -> None:
+        if isinstance(facts, str):
+            watched.facts = Facts(busy=facts, unread=facts)
             return
         if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
             watched.state = State()
@@ -152,7 +184,7 @@ class Watcher:
         watched.state, assessment = assess(
             self.policy, facts.reference, watched.state, reading, speculates=facts.speculates
         )
-        watched.assessment = assessment
+        watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
             text = f"{engine} restarted; its counters began again"
             self._emit(WatchEvent(self._time(), *watched.key, "signal", "EngineRestarted", text))
@@ -166,7 +198,7 @@ class Watcher:
         unlike = watched.profile.unlike(reference) if reference is not None else ()
         if bool(unlike) != bool(watched.unlike):
             text = "; ".join(unlike) or "the traffic resembles what the gate measured again"
-            command = f"mpctl bench {watched.session.name}" if unlike else ""
+            command = watched.session.command("bench") if unlike else ""
             event = WatchEvent(
                 *(self._time(), *watched.key, "signal", "TrafficChanged", text), finding=bool(unlike), command=command
             )
@@ -238,9 +270,11 @@ class Watcher:
 
     def _act(self, watched: Watched, decision: Decision) -> None:
         """Runs in a thread of its own. Whatever happens is in the ledger; the next round reads it again."""
-        facts, name = watched.facts, watched.session.name
+        facts = watched.facts
         reason = _REASONS[decision.act]
-        revert = f"mpctl rollback {name} --to-revision {facts.live.revision}" if facts.live is not None else ""
+        revert = (
+            watched.session.command("rollback", "--to-revision", facts.live.revision) if facts.live is not None else ""
+        )
         try:
             session = self._reopen(watched.session)
             done = carry_out(session, self.policy, facts, decision)
@@ -275,7 +309,7 @@ class Watcher:
         watched.read_at = None
         self._failed(watched)
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
-        command = f"mpctl history {watched.session.name}"
+        command = watched.session.command("history")
         self._emit(WatchEvent(self._time(), *watched.key, "error", "ActionFailed", text, finding=True, command=command))
 
     def _failed(self, watched: Watched) -> None:

@@ -10,20 +10,9 @@ _TABLE = {
     "run": ("mpctl.cli.bench.run", "Measure a service, or two arms against each other (default)", "Commands"),
     "compare": ("mpctl.cli.bench.compare", "Compare finished measurements from their raw samples", "Commands"),
 }
-_HELP = ("-h", "--help")
 
 
-class BenchGroup(LazyGroup):
-    """A group with a default command: ``mpctl bench qwen`` means ``mpctl bench run qwen``."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Insert ``run`` unless the first argument names a command."""
-        if not args or (args[0] not in self.table and args[0] not in _HELP):
-            args = ["run", *args]
-        return super().parse_args(ctx, args)
-
-
-@click.group("bench", cls=BenchGroup, table=_TABLE)
+@click.group("bench", cls=LazyGroup, table=_TABLE, default="run")
 def command() -> None:
     """Measure without changing what serves; figures, raw samples and conditions go to one file.
 

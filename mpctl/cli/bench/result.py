@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables
-from mpctl.cli.printer import columns
+from mpctl.cli.printer import columns, paragraph
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint:
     yield ""
     yield columns(gate_rows(verdict))
     if decision_hint is not None:
-        yield f"\nto decide: {decision_hint.text}"
+        yield paragraph(f"\nto decide: {decision_hint.text}", "", "  ")
 
 
 def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:

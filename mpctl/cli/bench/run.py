@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Unpack
 
 import click
 
+from mpctl import commands
 from mpctl.cli.bench.result import emit_measurement
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.measurement import MeasurementOptions, measurement_options, measurement_request
@@ -105,14 +106,15 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptio
     if measured.verdict is not None:
         outcome = measured.verdict.outcome
         terminal.note("gate is undecided" if outcome == "undecided" else f"gate would {outcome.value} the candidate")
-    terminal.next_command(f"report {measured.file}")
+    terminal.next_command(commands.line("report", str(measured.file)))
 
 
 def _tune(context: CliContext, request: TuneRequest) -> None:
     from mpctl.app.tune.tune import tune
     from mpctl.cli.bench.tuned import conclude
 
-    conclude(context, tune(context.open_session(request.bench.service), request))
+    session = context.open_session(request.bench.service)
+    conclude(context, session, tune(session, request))
 
 
 def tune_request(name: str | None, given: BenchOptions) -> TuneRequest:

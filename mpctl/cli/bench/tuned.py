@@ -9,11 +9,12 @@ from mpctl.cli.printer import columns
 from mpctl.errors import GateRejected, Undecided
 
 if TYPE_CHECKING:
+    from mpctl.app.session.base import Session
     from mpctl.app.tune.trials import Tried
     from mpctl.app.tune.tune import Tuned
 
 
-def conclude(context: CliContext, tuned: Tuned) -> None:
+def conclude(context: CliContext, session: Session, tuned: Tuned) -> None:
     """Print the configurations tried and the command that rolls out the best.
 
     Raises:
@@ -42,7 +43,7 @@ def conclude(context: CliContext, tuned: Tuned) -> None:
             f"the best configuration, {best}, is not proven better: {reasons}",
             hint="give it more time or prompts: --max-time, --repeats, --requests",
         )
-    terminal.next_command(f"rollout --spec @{tuned.spec_file}")
+    terminal.next_command(session.command("rollout", "--spec", f"@{tuned.spec_file}"))
 
 
 def _table(tuned: Tuned) -> str:

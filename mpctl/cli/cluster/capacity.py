@@ -7,11 +7,13 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
+from mpctl import commands
 from mpctl.cli.cluster.options import cluster_options
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import ask_options, output_option, shared_options
 from mpctl.cli.options.types import option
+from mpctl.cli.printer import paragraph
 from mpctl.cli.settings import in_context
 from mpctl.errors import InputError, Refused, Undecided
 
@@ -93,8 +95,9 @@ def command(
         table=lambda _wide: "\n".join(_lines(outcome)),
     )
     if grow and outcome.resize and outcome.pool:
+        restore_words = ("--pool", outcome.pool.name, "--restore", "--objects", "FILE")
         context.terminal.next_command(
-            f"capacity {outcome.cluster} --pool {outcome.pool.name} --restore --objects FILE   # the previous size"
+            commands.line("capacity", str(outcome.cluster), *restore_words), "the previous size"
         )
     if outcome.fit is not None:
         _require_fit(outcome.fit, accept_unchecked=request.accept_unchecked)
@@ -122,8 +125,8 @@ def _record(outcome: CapacityOutcome) -> dict[str, Any]:
 def _lines(outcome: CapacityOutcome) -> Iterator[str]:
     if outcome.fit is not None:
         yield _ANSWERS[outcome.fit.verdict]
-        yield from (f"  {reason}" for reason in outcome.fit.reasons)
-        yield from (f"  not checked: {subject}" for subject in outcome.fit.unchecked)
+        lines = (*outcome.fit.reasons, *(f"not checked: {subject}" for subject in outcome.fit.unchecked))
+        yield from (paragraph(line, "  ", "    ") for line in lines)
     if outcome.resize is not None:
         done = "set to" if outcome.resize.changed else "unchanged at"
         yield f"pool {outcome.resize.pool}: {done} {outcome.resize.nodes} nodes"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mpctl import commands
 from mpctl.cli.cluster.options import cluster_options
 from mpctl.errors import Refused
 
@@ -25,6 +26,7 @@ def command(*, cluster: CloudClusterRef) -> None:
 
     if sys.stdout.isatty():
         raise Refused(
-            "the token is for kubectl and not printed on a terminal", hint="'mpctl connect' configures kubectl"
+            "the token is for kubectl and not printed on a terminal",
+            hint=f"'{commands.line('connect', 'CLUSTER')}' configures kubectl",
         )
     click.echo(credential(cluster))

@@ -11,6 +11,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
+from mpctl.cli.printer import paragraph
 from mpctl.cli.settings import in_context
 from mpctl.errors import Refused
 
@@ -69,8 +70,9 @@ def _lines(diagnosis: Diagnosis, *, wide: bool) -> Iterator[str]:
 
 
 def _finding(finding: Finding) -> Iterator[str]:
-    yield f"{finding.severity:<5} [{finding.id}] {finding.subject}: {finding.cause}"
+    deeper = " " * 6
+    yield paragraph(f"{finding.severity:<5} [{finding.id}] {finding.subject}: {finding.cause}", "", deeper)
     if finding.fix:
-        yield f"      fix: {finding.fix}"
+        yield paragraph(f"fix: {finding.fix}", deeper, deeper + "  ")
     if finding.source:
-        yield f"      source: {finding.source}"
+        yield paragraph(f"source: {finding.source}", deeper, deeper + "  ")

@@ -32,6 +32,7 @@ class _Options(TypedDict):
     purge: bool
     deployments: bool
     admission_policy: bool
+    allow_in_job: tuple[str, ...]
 
 
 @click.command("rbac", cls=SectionedCommand)
@@ -71,7 +72,13 @@ class _Options(TypedDict):
 @option(
     "--admission-policy",
     is_flag=True,
-    help="Also print policies that limit --to to mpctl-* objects and harmless Jobs (Kubernetes 1.30).",
+    help="Also limit --to to mpctl-* objects, harmless Jobs, and routes to candidates (Kubernetes 1.30).",
+)
+@option(
+    "--allow-in-job",
+    multiple=True,
+    metavar="KIND:NAME",
+    help="With --admission-policy: toleration, pull-secret, runtime-class or scheduler of load Jobs; repeatable.",
 )
 @option("--calls", is_flag=True, help="Print the API calls behind the role instead, with the commands that make them.")
 @own_output_option(["table", "yaml", "json"], help="Format (default: yaml; table with --calls).")
@@ -97,7 +104,7 @@ def command(
     Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
     and a Role in KServe's namespace for the doctor.
     """
-    from mpctl.app.cluster.rbac import list_calls, make_roles
+    from mpctl.app.cluster.rbac import exposed_accounts, list_calls, make_roles
     from mpctl.app.requests import RbacRequest
 
     if calls:
@@ -106,8 +113,10 @@ def command(
         return
     if form == "table":
         raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")
-    roles = make_roles(RbacRequest(namespace=context.shared["namespace"], **options))
-    context.terminal.result(_manifests(roles, form or "yaml"))
+    request = RbacRequest(namespace=context.shared["namespace"], **options)
+    context.terminal.result(_manifests(make_roles(request), form or "yaml"))
+    for warning in exposed_accounts(request):
+        context.terminal.warn(warning)
     if not options["bind_to"]:
         context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")
 

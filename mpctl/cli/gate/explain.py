@@ -11,9 +11,8 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import AboveZero, File, option
-from mpctl.cli.printer import columns
+from mpctl.cli.printer import columns, page_width, paragraph
 from mpctl.cli.settings import in_context
-from mpctl.cli.size import width
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from mpctl.report.values import Deciding
 
 _ALL = "All rules together: one that fails rejects, missing data is never a pass."
+_EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod has the same load; else undecided."
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 
@@ -101,7 +101,8 @@ def _sections(policy: Policy) -> Iterator[str]:
     from mpctl.gate.assess import describe_rules
 
     values, terms = policy.to_record(), policy.terms()
-    for rule, description in {**describe_rules(), "all": _ALL, "goodput": _GOODPUT}.items():
+    shown = {**describe_rules(), "equal load": _EQUAL_LOAD, "all": _ALL, "goodput": _GOODPUT}
+    for rule, description in shown.items():
         yield rule
         yield _wrapped(description, "  ")
         for name, (default, term) in terms.items():
@@ -139,16 +140,16 @@ def _explained(explanation: Explanation, decision_hint: Deciding | None) -> Iter
 
     verdict = explanation.verdict
     yield columns(gate_rows(verdict))
-    yield f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else "")
+    yield paragraph(f"\n{verdict.outcome.value}" + (f": {verdict.summary}" if verdict.summary else ""))
     for cell in verdict.cells:
         if cell.needed:
             took = f", about {formatting.duration(cell.needed_s)} at the present rate" if cell.needed_s else ""
-            yield f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}"
+            yield paragraph(f"{cell.cell.label}: about {cell.needed} more prompts would decide{took}", "", "  ")
     if decision_hint is not None:
-        yield f"to decide: {decision_hint.text}"
+        yield paragraph(f"to decide: {decision_hint.text}", "", "  ")
     for comparison, part in zip(explanation.analysis.cells, explanation.decompositions, strict=True):
         if part is not None:
-            yield f"\n{comparison.cell.label}: {part.sentence}"
+            yield paragraph(f"\n{comparison.cell.label}: {part.sentence}")
             rows = [[p.name, f"x {formatting.number(p.factor)}", formatting.ratio(p.after), p.text] for p in part.parts]
             yield columns([["FROM", "FACTOR", "THROUGHPUT RATIO", "WHY"], *rows])
 
@@ -157,7 +158,7 @@ def _wrapped(text: str, indent: str) -> str:
     """Return a paragraph at most 100 columns wide; names of repositories are not broken at their hyphens."""
     return textwrap.fill(
         text,
-        min(width(), 100),
+        page_width(100),
         initial_indent=indent,
         subsequent_indent=indent,
         break_on_hyphens=False,

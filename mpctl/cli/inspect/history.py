@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
@@ -14,6 +15,7 @@ from mpctl.cli.printer import columns
 from mpctl.cli.secrets import presentable, show_secrets_option
 from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
+from mpctl.rollout.operation import Ending
 
 if TYPE_CHECKING:
     from mpctl.app.inspect.history import History
@@ -78,12 +80,12 @@ def command(
     context.emit(
         "History",
         record=history.to_record,
-        names=lambda: [str(r.number) for r in history.revisions],
-        table=lambda wide: history_table(history, wide=wide),
+        names=lambda: [f"revision/{r.number}" for r in history.revisions],
+        table=lambda wide: history_table(history, datetime.now(UTC), wide=wide),
     )
     if history.absence is not None:
         context.terminal.note(f"{history.absence.message}; {history.absence.hint}")
-        context.terminal.note(f"'mpctl history {session.name} --purge' removes these records")
+        context.terminal.note(f"'{session.command('history', '--purge')}' removes these records")
     if context.output in ("table", "wide") and not history.operations and not history.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
 
@@ -115,29 +117,68 @@ def _show_revision(context: CliContext, revision: Revision, *, show_secrets: boo
         context.emit(
             "Revision",
             record=lambda: {**revision.to_record(), "text": text},
-            names=lambda: [str(revision.number)],
+            names=lambda: [f"revision/{revision.number}"],
             table=lambda _wide: "",
         )
     else:
         context.terminal.exact(text)
 
 
-def history_table(history: History, *, wide: bool) -> str:
+def history_table(history: History, now: datetime, *, wide: bool) -> str:
     """Revisions, then operations; empty when there is neither."""
     if not history.operations and not history.revisions:
         return ""
-    header = ["REVISION", "RECORDED", "STATUS", "SPEC", "WHY", *(["BY", "DIGEST"] if wide else [])]
-    revisions = [[*_row(r, history), *([r.who, r.digest[:12]] if wide else [])] for r in history.revisions]
-    endings = [[op.id, op.opened_at, op.plan.spec_text, _ended(op), op.detail] for op in history.operations]
-    operations = columns([["OPERATION", "OPENED", "SPEC", "ENDED", "REASON"], *endings])
+    header = ["REVISION", "AGE", "STATUS", "SPEC", "WHY", *(["RECORDED", "BY", "DIGEST"] if wide else [])]
+    revisions = [
+        [*_row(r, history, now), *([r.created, r.who, r.digest[:12]] if wide else [])] for r in history.revisions
+    ]
+    endings = [[*_ended(op, now, wide=wide), *([op.opened_at, op.who] if wide else [])] for op in history.operations]
+    titles = ["OPERATION", "AGE", "SPEC", "ENDED", "THROUGHPUT", "TIME PER TOKEN", "REASON"]
+    operations = columns([[*titles, *(["OPENED", "BY"] if wide else [])], *endings])
     return f"{columns([header, *revisions])}\n\n{operations}"
 
 
-def _ended(operation: Operation) -> str:
-    return operation.ending.value if operation.ending else f"at {operation.begun or 'rest'}"
+def _ended(operation: Operation, now: datetime, *, wide: bool) -> list[str]:
+    from mpctl.app.inspect.history import RATIOS, measured_ratios
+
+    spec = operation.plan.spec_text
+    ratios = {ratio.rule: ratio.text for ratio in measured_ratios(operation)}
+    return [
+        *(operation.id, age(operation.opened_at, now), spec),
+        operation.ending.value if operation.ending else f"at {operation.begun or 'rest'}",
+        *(ratios.get(rule, "-") for rule in RATIOS),
+        _reason(operation, wide=wide) or "-",
+    ]
 
 
-def _row(revision: Revision, history: History) -> list[str]:
+def _reason(operation: Operation, *, wide: bool) -> str:
+    """Why an operation ended so: ``wide`` as it is recorded, else by the names of the gate's rules, or of the operation
+    that a rollback undid."""
+    from mpctl.app.operate.outcome import deciding_rules
+
+    if operation.ending is Ending.PROMOTED and operation.detail == operation.plan.spec_text:
+        return ""
+    rules = deciding_rules(operation)
+    if wide or not (rules or operation.plan.automatic):
+        return operation.detail
+    return rules or operation.detail.partition(":")[0]
+
+
+def _row(revision: Revision, history: History, now: datetime) -> list[str]:
     from mpctl.rollout.revision import spec_text
 
-    return [str(revision.number), revision.created, history.status(revision), spec_text(revision.spec), revision.why]
+    shown = (age(revision.created, now), history.status(revision), spec_text(revision.spec), history.why(revision))
+    return [str(revision.number), *shown]
+
+
+def age(time: str, now: datetime) -> str:
+    """How long ago a recorded time is, as kubectl writes it: ``45s``, ``12m``, ``5h``, ``3d``."""
+    try:
+        then = datetime.fromisoformat(time)
+    except ValueError:
+        return "?"
+    seconds = max((now - (then if then.tzinfo else then.replace(tzinfo=UTC))).total_seconds(), 0.0)
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "m")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f}{unit}"
+    return f"{seconds:.0f}s"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mpctl import commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import output_option, shared_options
@@ -45,7 +46,7 @@ def command(
     Rollouts need vLLM, whose counters the gate reads. --engine writes the same setting for SGLang or TensorRT-LLM and
     refuses by name what they cannot express.
     """
-    from mpctl.app.inspect.methods import EXAMPLE, support_of, write_setting
+    from mpctl.app.inspect.methods import support_of, write_setting
     from mpctl.app.requests import MethodRequest
 
     if method is not None:
@@ -53,7 +54,9 @@ def command(
         return
     for given, flag in ((draft, "--draft"), (settings, "--set")):
         if given:
-            raise InputError("needs a METHOD", field=flag, hint=EXAMPLE)
+            raise InputError(
+                "needs a METHOD", field=flag, hint=commands.line("methods", "METHOD", "--draft", "org/head")
+            )
     if engine == "vllm":
         _emit_methods(context)
     else:

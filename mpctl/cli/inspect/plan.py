@@ -12,7 +12,7 @@ from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import file_option, name_argument, own_output_option, shared_options
 from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
 from mpctl.cli.options.types import AboveZero, File, Numbers, Word, option
-from mpctl.cli.printer import columns, document
+from mpctl.cli.printer import columns, document, page, page_width
 from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOAD: dict[str, Any] = {"section": "Traffic"}
 _EVIDENCE: dict[str, Any] = {"section": "Measurement"}
+_WIDTH = 100  # of a plan that goes to a file, and at most
 _CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.acceptance.CLASSES, which takes long to load
 
 
@@ -125,7 +126,7 @@ class PlanOptions(SpeculationOptions):
 )
 @option("--history", is_flag=True, section="Output", help="Compare earlier predictions with what rollouts measured.")
 @option("--prices", type=File(), metavar="FILE", section="Output", help="Price list, YAML (default: the shipped one).")
-@own_output_option(("table", "json", "yaml", "html", "md"), help="Format (default: table).")
+@own_output_option(("table", "json", "yaml", "name", "html", "md"), help="Format (default: table).")
 @shared_options
 @in_context
 def command(
@@ -165,7 +166,8 @@ def command(
         from mpctl.app.plan import service
 
         record = service.run(context.open_source(name, file), plan_request(given)).to_record()
-    context.terminal.result(_written(record, form or "table"))
+    with page(context.terminal.page_width):
+        context.terminal.result(_written(record, form or "table"))
 
 
 def plan_request(given: PlanOptions) -> PlanRequest:
@@ -202,11 +204,19 @@ def plan_request(given: PlanOptions) -> PlanRequest:
 def _written(record: Mapping[str, Any], form: str) -> str:
     if form in ("json", "yaml"):
         return document("Plan", record, form)
+    if form == "name":
+        return "\n".join(f"method/{method['method']}" for method in record.get("methods", ()))
     from mpctl.report.plan.html import plan_html
     from mpctl.report.plan.page import page_of
     from mpctl.report.plan.text import plan_markdown, plan_text
 
-    page = page_of(record)
+    sheet = page_of(record)
     if form == "html":
-        return plan_html(page)
-    return plan_markdown(page) if form == "md" else plan_text(page, columns)
+        return plan_html(sheet)
+    return plan_markdown(sheet) if form == "md" else plan_text(sheet, _table, page_width(_WIDTH))
+
+
+def _table(rows: list[list[str]], indent: str) -> str:
+    """A table indented as a whole; -o json has what a narrow terminal wraps."""
+    with page(page_width(1000) - len(indent) if page_width(1000) < 1000 else None):
+        return "\n".join(indent + line if line else line for line in columns(rows).split("\n"))

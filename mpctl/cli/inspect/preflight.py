@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Unpack
 
@@ -14,7 +13,7 @@ from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.speculation import change_options, speculation_request
 from mpctl.cli.options.types import option
-from mpctl.cli.printer import columns
+from mpctl.cli.printer import columns, page, page_width, paragraph
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from mpctl.app.inspect.preflight import Preflight
 
 _WIDTH = 100
+_FEW = 3  # checks that are listed one by one
 
 
 @click.command("preflight", cls=SectionedCommand)
@@ -71,8 +71,14 @@ def _remarks(context: CliContext, checked: Preflight) -> None:
     if not change.findings and context.output in ("table", "wide"):
         terminal.note(f"no finding against {change.spec.describe()} on {checked.name}")
     change.report_draft(terminal)
+    lacking = [line for line in change.checked.unchecked if ", unknown: " in line]
+    folds = len(lacking) > _FEW and not terminal.verbose
     for line in change.checked.unchecked:
-        terminal.note(f"unchecked: {line}")
+        if not (folds and line in lacking):
+            terminal.note(f"unchecked: {line}")
+    if folds:
+        names = ", ".join(line.partition(":")[0] for line in lacking)
+        terminal.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
     if checked.opinion is not None:
         terminal.note(f"engine: {checked.opinion.verdict} {checked.opinion.message}".rstrip())
 
@@ -80,12 +86,19 @@ def _remarks(context: CliContext, checked: Preflight) -> None:
 def preflight_text(change: Change, *, wide: bool) -> str:
     """Findings and how the draft matches, at most 100 columns wide. ``wide``: one line each, and
     checks that lack facts."""
+    if not wide:
+        with page(page_width(_WIDTH)):
+            return _preflight_text(change, wide=False)
+    return _preflight_text(change, wide=True)
+
+
+def _preflight_text(change: Change, *, wide: bool) -> str:
     parts = []
     if change.findings:
         parts.append(_wide_findings(change) if wide else "\n".join(_findings(change)))
     rows = [[c.id, c.verdict, c.text or "-"] for c in change.checked.checks if wide or c.verdict != "unknown"]
     if rows:
-        parts.append(_fitted([["MATCH", "VERDICT", "WHY"], *rows], wide=wide))
+        parts.append(columns([["MATCH", "VERDICT", "WHY"], *rows]))
     return "\n\n".join(parts)
 
 
@@ -97,33 +110,8 @@ def _wide_findings(change: Change) -> str:
 def _findings(change: Change) -> Iterator[str]:
     """A line per finding; its reason, what to do and the source below it, indented."""
     yield columns([["SEVERITY", "FINDING"]])
+    indent = " " * 11
     for finding in change.findings:
         yield f"{finding.severity:<11}{finding.id}"
         for text in (finding.reason, f"to do: {finding.todo}", f"source: {finding.source}"):
-            yield _wrapped(text, " " * 11)
-
-
-def _fitted(rows: list[list[str]], *, wide: bool) -> str:
-    """A table whose last column is wrapped to the width."""
-    if wide:
-        return columns(rows)
-    indent = sum(max(len(row[i]) for row in rows) + 3 for i in range(len(rows[0]) - 1))
-    fitted: list[list[str]] = []
-    for row in rows:
-        first, *continuation = textwrap.wrap(
-            row[-1], _WIDTH - indent, break_long_words=False, break_on_hyphens=False
-        ) or [""]
-        fitted.append([*row[:-1], first])
-        fitted += [[*("" for _ in row[:-1]), line] for line in continuation]
-    return columns(fitted)
-
-
-def _wrapped(text: str, indent: str) -> str:
-    return textwrap.fill(
-        text,
-        _WIDTH,
-        initial_indent=indent,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+            yield paragraph(text, indent, indent)

@@ -8,16 +8,20 @@ from typing import TYPE_CHECKING
 
 import click
 
+from mpctl import commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
 from mpctl.cli.options.types import option
-from mpctl.cli.printer import Result, columns, render
+from mpctl.cli.printer import Result, columns, paragraph, render
 from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mpctl.app.session.base import Session
     from mpctl.app.session.place import Place
-    from mpctl.app.session.status import Status
+    from mpctl.app.session.status import Leftover, Status
     from mpctl.platform.local.orphans import Orphan
 
 _REFRESH_S = 1.0
@@ -51,34 +55,54 @@ def command(context: CliContext, /, name: str | None, *, watch: bool, all_namesp
 
 def _show_once(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> None:
     terminal = context.terminal
-    text = describe(context, place, name, everywhere=everywhere)
+    leftovers: list[Leftover] = []
+    text = describe(context, place, name, everywhere=everywhere, leftovers=leftovers)
     if text:
         terminal.result(text)
     elif place.platform == "local":
         terminal.note("no service is up on this machine")
-        terminal.next_command("local up -f MANIFEST")
+        terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     else:
-        terminal.note("no InferenceService found; -A shows all namespaces")
+        where = f"in namespace {context.place.namespace}" if context.place.namespace else "in this namespace"
+        every = commands.line("status", "-A")
+        terminal.note("no service found" + ("" if everywhere else f" {where}; '{every}' shows all namespaces"))
+    for leftover in leftovers:
+        terminal.warn(leftover.text)
     for orphan in find_orphans(place):
         terminal.warn(f"engine of {orphan.arm} (pid {orphan.pid}) {orphan.reason}; {orphan.remedy}")
 
 
-def describe(context: CliContext, place: Place, name: str | None, *, everywhere: bool) -> str:
-    """The status of the service, or of all, in the format asked for; empty if there is none."""
+def describe(
+    context: CliContext, place: Place, name: str | None, *, everywhere: bool, leftovers: list[Leftover] | None = None
+) -> str:
+    """The status of the service, or of all, in the format asked for; empty if there is none. ``leftovers``: gets what
+    is left of services that are gone."""
     from mpctl.app.session.open import open_sessions
     from mpctl.app.session.status import statuses_of
 
     sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
+    remains = _leftovers(place, sessions, everywhere=everywhere) if name is None else ()
+    if leftovers is not None:
+        leftovers += remains
     result = Result(
         "StatusList",
         record=lambda: {
             "items": [status.to_record() for status in statuses_of(sessions)],
+            "leftovers": [leftover.to_record() for leftover in remains],
             "orphans": [o.to_record() for o in find_orphans(place)],
         },
         names=lambda: [f"{s.namespace}/{s.name}" for s in sessions],
         table=lambda wide: status_table(statuses_of(sessions), wide=wide),
     )
-    return render(context.output, result)
+    return render(context.output, result, context.terminal.page_width)
+
+
+def _leftovers(place: Place, sessions: Sequence[Session], *, everywhere: bool) -> tuple[Leftover, ...]:
+    if place.platform != "kubernetes":
+        return ()
+    from mpctl.app.session.cluster import find_leftovers
+
+    return find_leftovers(place, sessions, everywhere=everywhere)
 
 
 def find_orphans(place: Place) -> tuple[Orphan, ...]:
@@ -106,16 +130,18 @@ def _details(status: Status, *, wide: bool) -> list[str]:
     lines = []
     if status.operation is not None:
         step = status.operation.begun or "between steps"
-        lines.append(f"\n{status.name}: {status.operation.id} ({status.operation.plan.spec_text}) at {step}")
+        words = f"{status.name}: {status.operation.id} ({status.operation.plan.spec_text}) at {step}"
+        lines += ["", paragraph(words, "", "  ")]
         if status.holder:
             lines.append(f"  held by {status.holder}")
     if status.arms and (wide or len(status.arms) > 1):
         lines.append("")
         lines.append(columns([["ARM", "PHASE", "TRAFFIC", "ENDPOINT", "RESTARTS", "MESSAGE"], *_arm_rows(status)]))
-    return lines + [f"problem: {problem}" for problem in status.problems]
+    return lines + [paragraph(f"problem: {problem}", "", "  ") for problem in status.problems]
 
 
 def _arm_rows(status: Status) -> list[list[str]]:
+    retire = commands.line("retire", status.name, namespace=status.namespace)
     return [
         [
             arm.id,
@@ -123,7 +149,7 @@ def _arm_rows(status: Status) -> list[list[str]]:
             arm.traffic or ("all" if arm.id == status.routed else "none"),
             arm.endpoint.base_url if arm.endpoint else "-",
             str(arm.restarts),
-            arm.message or (f"retained since {arm.retained_since} (mpctl retire)" if arm.retained_since else "-"),
+            arm.message or (f"retained since {arm.retained_since} ({retire} stops it)" if arm.retained_since else "-"),
         ]
         for arm in status.arms
     ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mpctl import commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options
@@ -38,5 +39,5 @@ def command(context: CliContext, /, *, name: str | None, every: bool, orphans: b
     for orphan in stopped.orphans:
         terminal.note(f"stopped {orphan.arm} (pid {orphan.pid})")
     if stopped.titles and not orphans:
-        terminal.next_command("local up -f MANIFEST")
+        terminal.next_command(commands.line("local", "up", "-f", "MANIFEST"))
     stopped.require_all()

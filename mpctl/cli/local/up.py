@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mpctl import commands
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, shared_options, timeout_option
@@ -57,4 +58,4 @@ def command(
     service = up(context.place, context.terminal, request)
     state = ("is " if service.ready else "will be ") + ("already " if service.existed else "")
     context.terminal.note(f"{service.title} {state}up at {service.url}")
-    context.terminal.next_command(f"rollout {service.name} --spec ngram")
+    context.terminal.next_command(commands.line("rollout", service.name, "--spec=ngram", namespace=service.namespace))

@@ -28,6 +28,6 @@ def command(context: CliContext, /, name: str | None) -> None:
     for operation in ended:
         context.terminal.note(f"{operation.id} is abandoned; {session.title} is unchanged")
     if ended:
-        context.terminal.next_command(f"history {session.name}")
+        context.terminal.next_command(session.command("history"))
     else:
         context.terminal.note(f"{session.title} has no unfinished operation")

@@ -84,7 +84,7 @@ def summary_rows(outcome: Outcome) -> Iterator[list[str]]:
     yield ["candidate", ", ".join(figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
     yield ["serves now", plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout"]
-    yield ["roll back", f"mpctl rollback {outcome.name}" if promoted else "not needed: the service is unchanged"]
+    yield ["roll back", outcome.command("rollback") if promoted else "not needed: the service is unchanged"]
 
 
 def _drafts(comparison: Comparison, *, named: bool) -> str:
@@ -126,10 +126,10 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
     operation, plan, terminal = outcome.operation, outcome.plan, context.terminal
     assert operation is not None
     if operation.ending is Ending.PROMOTED:
-        terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}")
+        terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}", color="green")
         if plan.keep_baseline and (retained := operation.result("keep-baseline", Retained)) and retained.arm:
-            terminal.note(f"{plan.baseline_text} is retained; mpctl retire {outcome.name} stops it")
-        terminal.next_command(f"rollback {outcome.name}   # restores the service exactly")
+            terminal.note(f"{plan.baseline_text} is retained; {outcome.command('retire')} stops it")
+        terminal.next_command(outcome.command("rollback"), "restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):
         restored = outcome.restored
         if restored is not None and restored.preserved:
@@ -137,16 +137,16 @@ def _conclude(context: CliContext, outcome: Outcome) -> None:
                 f"restored: {outcome.title} runs {restored.spec.describe()}, as recorded in revision "
                 f"{restored.revision}; not touched, as others changed it: {', '.join(restored.preserved)}"
             )
-            terminal.next_command(f"history {outcome.name}")
+            terminal.next_command(outcome.command("history"))
             return
         target = f" (revision {plan.goal.number})"
         added = ", ".join(restored.added) if restored is not None else ""
         exact = f"as recorded, but for {added}, which admission adds now," if added else "as recorded"
         runs = restored.spec.describe() if restored is not None else plan.spec_text
         terminal.note(f"restored: {outcome.title} is byte for byte {exact}{target} and runs {runs}")
-        terminal.next_command(f"history {outcome.name}")
+        terminal.next_command(outcome.command("history"))
     elif operation.ending is Ending.RESTARTED:
         terminal.note(f"restarted: {outcome.title} runs {plan.spec_text} on fresh engines")
-        terminal.next_command(f"watch {outcome.name} --once")
+        terminal.next_command(outcome.command("watch", "--once"))
     elif operation.ending is Ending.RETIRED:
         terminal.note(f"{outcome.title} runs {plan.spec_text}; no baseline is retained")

@@ -80,7 +80,7 @@ def command(context: CliContext, /, name: str | None, file: str | None, **given:
       mpctl rollout qwen --spec ngram --set num_speculative_tokens=3
       mpctl rollout qwen --spec eagle3 --draft /models/eagle3 --prompts traffic.jsonl
       mpctl rollout --spec ngram --prompts edits:0.7 --prompts chat:0.3 --concurrency 1,8
-      mpctl rollout qwen --spec ngram --traffic-steps 1,10,50
+      mpctl rollout qwen --spec ngram --traffic-steps 1,5,10,20
 
     The service is recorded, a candidate engine starts, both get the same prompts in alternating blocks, and the gate
     promotes the candidate or the service is restored. Killed at any point, the same command continues.

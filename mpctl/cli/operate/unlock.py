@@ -32,4 +32,4 @@ def command(context: CliContext, /, name: str | None, *, force: bool) -> None:
 
     session = context.open_session(name, gone=True)
     if unlock.run(session, force=force) is not None:
-        context.terminal.next_command(f"resume {session.name}")
+        context.terminal.next_command(session.command("resume"))

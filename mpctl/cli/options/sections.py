@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from mpctl.cli.group import FittedHelp
 from mpctl.cli.options.types import Option
 
 SECTIONS = (
@@ -23,7 +24,7 @@ SECTIONS = (
 _COLUMN = 26  # width of the options' names; a longer name has a line of its own
 
 
-class SectionedCommand(click.Command):
+class SectionedCommand(FittedHelp):
     """A command whose options are listed by section."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

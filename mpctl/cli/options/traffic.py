@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 import click
 
-from mpctl.cli.options.types import Duration, Percentages, all_of, option
+from mpctl.cli.options.types import Duration, Percentages, Word, all_of, option
 
 if TYPE_CHECKING:
     from mpctl.app.requests import TrafficRequest
@@ -23,9 +23,43 @@ class TrafficOptions(TypedDict):
     route: str | None
     keep_baseline: bool
     bake: float | None
+    measure_on: str
+    users_share: int | None
+    users_window: float
+    measure_limit: float
 
 
 traffic_options = all_of(
+    option(
+        "--measure-on",
+        type=Word(("auto", "service", "pair", "mirror", "turns", "split")),
+        default="auto",
+        help="Engines to measure: the service, a pair without users, or users' requests.",
+        **_SECTION,
+    ),
+    option(
+        "--users-share",
+        type=click.IntRange(1, 100),
+        metavar="PERCENT",
+        help="Consent that so many of the users' requests meet the candidate while it is measured.",
+        **_SECTION,
+    ),
+    option(
+        "--users-window",
+        type=Duration(),
+        metavar="DURATION",
+        default="10s",
+        help="Time between the two readings that tell whether users are on the service.",
+        **_SECTION,
+    ),
+    option(
+        "--measure-limit",
+        type=Duration(),
+        metavar="DURATION",
+        default="3h",
+        help="Refuse a measurement beside users that is predicted to take longer.",
+        **_SECTION,
+    ),
     option(
         "--mirror",
         type=click.IntRange(1, 100),
@@ -37,7 +71,7 @@ traffic_options = all_of(
         "--traffic-steps",
         type=Percentages(),
         metavar="P[,P...]",
-        help="Percentages of production traffic for the candidate before promotion, such as 1,10,50.",
+        help="Shares of production traffic for the candidate before promotion, such as 1,5,10,20.",
         **_SECTION,
     ),
     option(
@@ -76,4 +110,8 @@ def traffic_request(given: TrafficOptions) -> TrafficRequest:
         route=given["route"],
         keep_baseline=given["keep_baseline"],
         bake_s=given["bake"],
+        measure_on=given["measure_on"],
+        users_share_percent=given["users_share"],
+        users_window_s=given["users_window"],
+        measure_limit_s=given["measure_limit"],
     )

@@ -131,7 +131,7 @@ class Percentage(click.ParamType[float]):
 
 
 class Percentages(Numbers):
-    """``1,10,50`` as whole percentages, 1 to 100, each larger than the one before."""
+    """``1,5,10`` as whole percentages, 1 to 100, each larger than the one before."""
 
     name = "percentages"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mpctl.cli.context import CliContext
-from mpctl.cli.printer import columns, explain_formats
+from mpctl.cli.printer import columns, explain_formats, page, paragraph
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
 from mpctl.errors import EXIT_CODES, InputError
@@ -46,8 +46,7 @@ origin."""
 
 def output_formats() -> str:
     """Return the formats of -o."""
-    return (
-        f"{explain_formats()}\n\n"
+    return f"{explain_formats()}\n\n" + paragraph(
         "Results go to standard output, everything else to standard error. Several objects are one object with items."
     )
 
@@ -55,7 +54,7 @@ def output_formats() -> str:
 def exit_codes() -> str:
     """Return the table of exit codes."""
     rows = columns([["CODE", "MEANING"], *([str(code), text] for code, text in EXIT_CODES.items())])
-    return f"{rows}\n\n{_OTHERS}"
+    return f"{rows}\n\n{paragraph(_OTHERS)}"
 
 
 def environment() -> str:
@@ -66,7 +65,7 @@ def environment() -> str:
 TOPICS = {
     "exit-codes": (exit_codes, "Meaning of the exit codes"),
     "environment": (environment, "Environment variables"),
-    "config": (lambda: _CONFIG, "Settings files and precedence"),
+    "config": (lambda: paragraph(_CONFIG), "Settings files and precedence"),
     "output": (output_formats, "Formats of results"),
 }
 
@@ -80,7 +79,8 @@ def command(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     context = root.obj
     assert isinstance(context, CliContext)
     if words and words[0] in TOPICS and words != ("config", "view"):
-        context.terminal.result(as_called(TOPICS[words[0]][0](), context.program))
+        with page(context.terminal.page_width):
+            context.terminal.result(as_called(TOPICS[words[0]][0](), context.program))
     elif words:
         context.terminal.result(_of_command(root, words))
     else:

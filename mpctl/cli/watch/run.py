@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import click
 
-from mpctl import formatting
+from mpctl import commands, formatting
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
 from mpctl.cli.options.shared import name_argument, output_option, shared_options
-from mpctl.cli.options.types import Duration, File, option
-from mpctl.cli.printer import columns
+from mpctl.cli.options.types import Duration, File, Word, option
+from mpctl.cli.printer import columns, page, paragraph
 from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
@@ -62,8 +62,11 @@ class WatchOptions(TypedDict):
     prometheus: str | None
     listen: str | None
     webhook: str | None
+    webhook_format: str
+    webhook_key: str
     alertmanager: str | None
     leader_elect: bool
+    lease_namespace: str | None
     publish: bool
 
 
@@ -90,10 +93,24 @@ class WatchOptions(TypedDict):
     metavar="HOST:PORT",
     help="Answer /metrics and /healthz here (default: not at all).",
 )
-@option("--webhook", metavar="URL", help="POST every event as JSON to this URL.")
+@option("--webhook", metavar="URL", help="POST every event to this URL.")
+@option(
+    "--webhook-format",
+    type=Word(("json", "slack", "pagerduty")),
+    default="json",
+    help="Shape of an event: as it is, for Slack, or for PagerDuty's Events API v2.",
+)
+@option(
+    "--webhook-key",
+    metavar="KEY",
+    default="",
+    show_default=False,
+    help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
+)
 @option("--alertmanager", metavar="URL", help="Raise and resolve an alert per service at this Alertmanager.")
 @option("--publish", is_flag=True, help="Write a SpeculationStatus and Events per service (cluster only).")
-@option("--leader-elect", is_flag=True, help="Wait for a Lease of the namespace of -n; exit with 3 when it is lost.")
+@option("--leader-elect", is_flag=True, help="Wait for a Lease; exit with 3 when it is lost.")
+@option("--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n).")
 @output_option
 @shared_options
 @in_context
@@ -111,6 +128,9 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
     """
     from mpctl.app.watch.watcher import Watcher
 
+    commands.name_every_namespace()
+    if given["webhook_format"] == "pagerduty" and not given["webhook_key"]:
+        raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
     if name is not None and given["selector"]:
         raise InputError("cannot be combined with a name", field="--selector")
     policy = read_policy(given["watch_policy"], given["interval"])
@@ -195,13 +215,15 @@ def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
     from mpctl.errors import MpctlError
     from mpctl.platform import notify
 
-    receivers: list[tuple[Callable[[str, Any], None], str | None]] = [(notify.post, given["webhook"])]
+    record = event.to_record()
+    body = notify.shaped(given["webhook_format"], record, given["webhook_key"])
+    receivers: list[tuple[Callable[[str, Any], None], str | None, Any]] = [(notify.post, given["webhook"], body)]
     if event.kind == "signal":
-        receivers.append((notify.post_alert, given["alertmanager"]))
-    for send, url in receivers:
+        receivers.append((notify.post_alert, given["alertmanager"], record))
+    for send, url, content in receivers:
         try:
-            if url is not None:
-                send(url, event.to_record())
+            if url is not None and content is not None:
+                send(url, content)
         except MpctlError as error:
             context.terminal.warn(f"event not delivered: {error.message}")
 
@@ -228,12 +250,16 @@ def _once(context: CliContext, watcher: Watcher, publisher: Publisher | None) ->
     from mpctl.app.watch.exposition import record, table_rows
     from mpctl.watch.signals import Signal
 
+    pause_s = watcher.policy.interval_s
     watcher.round()
-    time.sleep(watcher.policy.interval_s)
+    if watcher.watched:
+        apart = f"{formatting.duration(pause_s)} apart (--interval)"
+        context.terminal.step("watch", f"two readings of every engine, {apart}: the first is taken")
+    time.sleep(pause_s)
     watcher.round()
     rows = list(watcher.watched.values())
     if not rows:
-        raise InputError("no service to watch is up", hint="run 'mpctl status' to list services")
+        raise InputError("no service to watch is up", hint=f"run '{commands.line('status', '-A')}' to list services")
     if publisher is not None:
         publisher.publish(rows)
     context.emit(
@@ -274,8 +300,10 @@ def _run(
                 new, events[:] = list(events), []
             recent = [*recent, *(e.line for e in new)][-10:]
             if redrawn:
-                rows = columns(table_rows(list(watcher.watched.values()))) if watcher.watched else "no service is up"
-                draw("\n".join([rows, "", *recent]))
+                with page(terminal.page_width):
+                    rows = table_rows(list(watcher.watched.values()))
+                    table = columns(rows) if watcher.watched else "no service is up"
+                    draw("\n".join([table, "", *(paragraph(line, "", "  ") for line in recent)]))
             for event in () if redrawn else new:
                 terminal.result(_line(event, context.output))
             stop.wait(max(watcher.policy.interval_s - beat.age_s, 0.0))
@@ -301,7 +329,8 @@ def _led(
         beat.now()
         return stop.wait(seconds)
 
-    return leading(context.place, wait, context.terminal.note)
+    everywhere, home = given["all_namespaces"], given["lease_namespace"]
+    return leading(context.place, wait, context.terminal.note, everywhere=everywhere, home=home)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from mpctl import commands
 from mpctl.estimate.payoff.cell import Cell
 from mpctl.methods import METHODS
 
@@ -57,7 +58,7 @@ def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ..
     mine = [pair for pair in pairs if pair.method == cell.method]
     if any(pair.concurrency == cell.concurrency for pair in mine):
         return ()
-    at = f"measure one pair at concurrency {cell.concurrency:g} (mpctl bench)"
+    at = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
     reasons = []
     if cell.gpu.name == CPU:
         reasons.append(Outside("no published row was measured on a CPU", at))

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.acceptance import CLASSES, Acceptance, Origin, check_rates, from_length, of_class
 from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, Cell, is_known
@@ -87,7 +88,9 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     assumed: list[str] = []
     method = node.text("method")
     if not is_known(method):
-        raise node.error("method", f"the model has no term for {method!r}", "mpctl methods lists the methods")
+        raise node.error(
+            "method", f"the model has no term for {method!r}", f"{commands.line('methods')} lists the methods"
+        )
     name, target = _model(node, "target")
     gpu = _gpu(node)
     ks = tuple(int(k) for k in _numbers(node, "k", low=1, high=64, whole=True))

@@ -81,6 +81,9 @@ def _assess_counted(case: Case, threshold: Threshold, value: float | None) -> Ru
     interval = c.intervals.get(threshold.figure)
     if interval is not None and unit == "share" and interval.low is not None and interval.high is not None:
         interval = replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
+    if interval is not None and interval.low is not None and interval.high is not None:
+        # The value counts every step once, the interval every round once: with few rounds it may miss the value.
+        interval = replace(interval, low=min(interval.low, value), high=max(interval.high, value))
     outcome = place_estimate(value, interval, limit)
     by_chance = interval is not None and interval.low == interval.high and interval.n < FIRST_LOOK
     if outcome is Outcome.FAIL and by_chance:  # as when a few rounds had no draft accepted

@@ -118,8 +118,21 @@ def assess_tokens(case: Case) -> RuleResult:
         gap = abs(counted - arm.output_tokens) / counted
         widest = gap if widest is None else max(widest, gap)
         most = formatting.limit(limit, "share")
-        text = f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine (at most {most} apart)"
-        (differ if gap > limit else agree).append(text)
+        if gap <= limit:
+            agree.append(
+                f"{arm.arm}: {arm.output_tokens} tokens by usage, {counted:.0f} by the engine (at most {most} apart)"
+            )
+        elif counted > arm.output_tokens:
+            differ.append(
+                f"users sent {counted - arm.output_tokens:.0f} tokens to the {arm.arm} meanwhile, "
+                f"{formatting.share(gap, 0)} of all (at most {most}); measure beside them with --measure-on pair, or "
+                "take the service out of traffic"
+            )
+        else:
+            differ.append(
+                f"the {arm.arm} counted {counted:.0f} tokens, its answers report {arm.output_tokens} "
+                f"(at most {most} apart): another engine answered a part of the requests"
+            )
     outcome = Outcome.MISSING if differ else Outcome.PASS
     return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
 

@@ -168,7 +168,7 @@ def _family(kind: str | None) -> str:
 @rule(
     "draft-size",
     source="DigitalOcean guide (1:8 to 1:12); Ruiz logs: 1:8 lost to 1:19 in all 102 cells, 1:57 gained on a 70B",
-    todo="compare sizes with `mpctl bench --draft`; a larger draft accepts more and leaves less KV",
+    todo="compare sizes with a bench of each --draft; a larger draft accepts more and leaves less KV",
     needs=("target_params_b", "draft_params_b"),
     applies=both(names_draft, where(lambda method: method.needs_draft == "model")),
 )

@@ -58,22 +58,29 @@ def no_proposer(spec: Spec, facts: Facts) -> Outcome:
 def engine_too_old(spec: Spec, facts: Facts) -> Outcome:
     """An engine older than the method exits at start-up, or worse, ignores it."""
     floor = method_of(spec).floor
-    if facts.engine_version is None:
-        return (
-            "note",
-            f"the engine's version is unknown, so {spec.method} was not checked against it",
-            "pin the image by tag",
-        )
     version = parse_version(facts.engine_version)
     if version is None:
-        reason = f"'{facts.engine_version}' tells no version, so {spec.method} was not checked against it"
-        return "note", reason, "pin the image by tag"
+        return None  # engine-version-unknown
     if floor is None:
         reason = f"no document says which release brought {spec.method}; 0.32.0 knows it, the engine is {show(version)}"
         return ("note", reason, "start it once on a test service") if spec.known and version < (0, 32, 0) else None
     if version >= floor.version:
         return None
     return "refuse", f"{spec.method} needs vLLM {show(floor.version)} ({floor.source}), the engine is {show(version)}"
+
+
+@rule(
+    "engine-version-unknown",
+    source="first and last releases of the methods: docs/reference/methods.md",
+    todo="pin the image by a tag with vLLM's version",
+    asks=("engine_version",),
+)
+def engine_version_unknown(spec: Spec, facts: Facts) -> Outcome:
+    """An engine whose image tells no version cannot be compared with the releases that have the method."""
+    if parse_version(facts.engine_version) is not None:
+        return None
+    state = "is unknown" if facts.engine_version is None else f"cannot be read from its image {facts.engine_version}"
+    return "note", f"the engine's version {state}: whether it has {spec.method} was not checked"
 
 
 @rule(
@@ -256,6 +263,7 @@ RULES = (
     method_inferred,
     no_proposer,
     engine_too_old,
+    engine_version_unknown,
     engine_too_new,
     removed_flags_left,
     custom_logits_processors,

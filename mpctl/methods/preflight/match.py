@@ -9,7 +9,7 @@ from mpctl.methods.preflight.rule import Outcome, both, method_of, names_draft, 
 from mpctl.methods.spec import Spec
 
 _HEADS = where(lambda method: method.for_one_target)
-_OTHER = "choose a draft made for this target: mpctl drafts TARGET"
+_OTHER = "choose a draft made for this target; the drafts command lists those that are known"
 # Ends of a repository's name that say how its weights are stored, not which model it is.
 _STORED = re.compile(
     r"[-_.](?:fp8|fp4|nvfp4(?:a16)?|mxfp4|mxfp8|awq|gptq|auto-?round|int4|int8|bf16|fp16|bnb|gguf|mlx|unsloth|4bit|8bit"

@@ -83,7 +83,7 @@ def _value_of(facts: Facts, flag: str) -> str | None:
 @rule(
     "dynamic-k",
     source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374; 0.33.0 vllm.py",
-    todo="use one K; `mpctl bench --concurrency` compares K at each",
+    todo="use one K; a bench with several values of --concurrency compares K at each",
     asks=("data_parallel", "v2_runner", "engine_version"),
     applies=sets_key(_SCHEDULE),
 )

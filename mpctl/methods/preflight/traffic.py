@@ -118,7 +118,7 @@ def greedy_draft(spec: Spec, facts: Facts) -> Outcome:
 @rule(
     "high-concurrency",
     source="Ruiz logs (390 cells): best K 2-3 at 64, 2 at 128, 1-2 at 256; vLLM #16258, #9565, #17984",
-    todo="lower K; `mpctl bench --concurrency` names where the gain ends",
+    todo="lower K; a bench with several values of --concurrency names where the gain ends",
     needs=("concurrency",),
     applies=lambda spec: speculates(spec) and spec.k is not None,
 )

@@ -23,7 +23,8 @@ from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.client import Client, Json, json_object
 from mpctl.platform.kubernetes.api.kinds import Kind
 from mpctl.platform.kubernetes.api.owners import owner_of
-from mpctl.platform.kubernetes.ledger_objects import entries_of
+from mpctl.platform.kubernetes.create_once import look_alike, owned_by
+from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
 from mpctl.rollout.operation import open_operation
 
 KSERVE_NAMESPACE = "kserve"
@@ -44,6 +45,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
     reader.read_all(_service_queries(kserve, namespace))
     services = reader.objects.get(kinds.INFERENCE_SERVICE.plural, ())
+    history = reader.objects.get("ledgers", ())
     facts = ClusterFacts(
         now=now,
         namespace=namespace,
@@ -55,7 +57,8 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
         metrics=_metrics(client, services, reader.groups.get(ADAPTER, ())),
         denied=_denied(client, namespace, reader.unread),
         owners={place(s): owner.title for s in services if (owner := owner_of(s))},
-        unfinished=_unfinished(reader.objects.get("ledgers", ()), reader.unread),
+        unfinished=_unfinished([item for item in history if _is_own(item)], reader.unread),
+        look_alikes=tuple(look_alike(item) for item in history if not _is_own(item)),
     )
     return _with_schema(client, facts)
 
@@ -121,7 +124,8 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         _list("resourcequotas", calls.QUOTA),
         _list("podmonitors", calls.POD_MONITOR),
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
-        _list("deployments", kinds.DEPLOYMENT, namespace, SERVICE_LABEL),
+        _list("deployments", kinds.DEPLOYMENT, namespace),
+        *(_list(kind.plural, kind, namespace) for kind in (kinds.LEADER_WORKER_SET, kinds.HTTP_ROUTE)),
         _list("pods", kinds.POD, namespace, SERVICE_LABEL),
         _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
         _list("ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
@@ -165,6 +169,10 @@ def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) 
     return tuple(answers)
 
 
+def _is_own(item: Json) -> bool:
+    return owned_by(item, names.service_of_ledger(item["metadata"]["name"]))
+
+
 def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[str, str], str]:
     """Return the unfinished operations of the ledgers; an unreadable ledger is reported, not taken as finished."""
     entries: dict[tuple[str, str], list[Json]] = {}
@@ -174,7 +182,7 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
     unfinished = {}
     for (namespace, service), items in entries.items():
         try:
-            operation = open_operation(entries_of(items, namespace, service))
+            operation = open_operation(entries_of(ledger_of(items), service))
         except MpctlError as error:
             unread[f"ledger of {namespace}/{service}"] = error.message
             continue

@@ -24,12 +24,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpctl import escaping
+from mpctl import commands, escaping
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.kinds import LEASE
-from mpctl.platform.kubernetes.api.last_writer import writer_of
+from mpctl.platform.kubernetes.api.last_writer import last_writer, writer_of
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
@@ -37,6 +37,7 @@ HEARTBEAT_S = 10.0  # as the kubelet's for its node's Lease
 DURATION_S = 30  # the Lease's leaseDurationSeconds: two heartbeats may be lost
 _PURPOSE, _PROCESS, _WHO = "mpctl.dev/purpose", "mpctl.dev/process", "mpctl.dev/who"
 _TRIES = 4
+_MOST_CHANGES = 2**31 - 1  # the field is an int32
 _WATCH_S = 1.0  # between two reads of a heartbeat
 # Counts while the machine sleeps, where such a clock exists.
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
@@ -133,6 +134,7 @@ class Lease:
         service: str,
         who: str,
         *,
+        name: str = "",
         heartbeat_s: float = HEARTBEAT_S,
         pause: Callable[[float], None] | None = None,
         elapsed: Callable[[], float] = lambda: time.clock_gettime(_CLOCK),
@@ -140,6 +142,7 @@ class Lease:
         self._client = client
         self._namespace = namespace
         self._service = service
+        self._name = name or lease_name(service)
         self._who = who
         self._heartbeat_s = heartbeat_s
         self._stop = threading.Event()
@@ -156,7 +159,7 @@ class Lease:
 
     def read(self) -> Holder | None:
         """Return the current holder."""
-        lease = self._client.get(LEASE, lease_name(self._service), self._namespace)
+        lease = self._client.get(LEASE, self._name, self._namespace)
         if not self._held_for:
             self.newest_entry = newest_entry_of(lease)
         return holder_of(lease)
@@ -206,7 +209,8 @@ class Lease:
         if self._lost:
             raise Conflict(
                 f"{self._title} is not locked by this command any more: {self._lost}",
-                hint="nothing was written since; run 'mpctl status' to see the holder, 'mpctl resume' to continue",
+                hint=f"nothing was written since; run '{self._command('status')}' to see the holder, "
+                f"'{self._command('resume')}' to continue",
             )
 
     def unlock(self, holder: Holder, *, force: bool = False) -> None:
@@ -245,16 +249,20 @@ class Lease:
         if not holder.written_by:
             return usual
         return (
-            f"mpctl did not write that Lease: the API server's audit log names the user. 'mpctl unlock {self._service} "
-            "--force' takes it; a user who writes it again and again needs the right to write Leases taken away"
+            "another client wrote that Lease: the API server's audit log names the user. "
+            f"'{self._command('unlock', '--force')}' takes it; a user who writes it again and again needs the right to "
+            "write Leases taken away"
         )
 
     def forget_entries(self) -> None:
         """Name no entry of the ledger any more: it is deleted, or its loss is accepted."""
         self.newest_entry = None
-        if self._client.get(LEASE, lease_name(self._service), self._namespace) is not None:
+        if self._client.get(LEASE, self._name, self._namespace) is not None:
             patch = {"metadata": {"annotations": {NEWEST: None}}}
-            self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
+            self._client.merge(LEASE, self._name, self._namespace, patch)
+
+    def _command(self, verb: str, *options: str) -> str:
+        return commands.line(verb, self._service, *options, namespace=self._namespace)
 
     @property
     def _title(self) -> str:
@@ -263,7 +271,7 @@ class Lease:
     # Acquiring
 
     def _acquire(self, purpose: str) -> None:
-        name = lease_name(self._service)
+        name, refused = self._name, ""
         dead: tuple[str, str] | None = None
         for _ in range(_TRIES):
             lease = self._client.get(LEASE, name, self._namespace)
@@ -272,7 +280,9 @@ class Lease:
                 if not self._is_known_dead(holder) and (_claims_fresh(holder) or not self._is_dead(holder)):
                     raise Conflict(
                         f"{self._title} is held by {holder.describe()}",
-                        hint=self._remedy(holder, "wait for the holder, or run 'mpctl unlock' when it is gone"),
+                        hint=self._remedy(
+                            holder, f"wait for the holder, or run '{self._command('unlock')}' when it is gone"
+                        ),
                     )
                 dead = holder.heartbeat
             try:
@@ -280,9 +290,16 @@ class Lease:
                 write = self._client.create if lease is None else self._client.replace
                 self._written = write(LEASE, body)
                 return
-            except (AlreadyExists, Stale, OutcomeUnknown):
-                continue  # read again: this command may hold it, or another one does
-        raise MpctlError(f"{self._title} could not be locked in {_TRIES} tries", hint="run the same command again")
+            except (AlreadyExists, Stale, OutcomeUnknown) as error:
+                refused = error.message  # read again: this command may hold it, or another one does
+            except InputError as error:  # what another client wrote into it
+                raise Conflict(
+                    f"Lease {self._namespace}/{name} cannot be written{last_writer(lease or {})}: {error.message}",
+                    hint=f"kubectl -n {self._namespace} delete lease {name}, then the same command again",
+                ) from error
+        raise MpctlError(
+            f"{self._title} could not be locked in {_TRIES} tries: {refused}", hint="run the same command again"
+        )
 
     def _is_dead(self, holder: Holder) -> bool:
         """Return whether the holder's process is gone, or its heartbeat stays the same for ``DURATION_S`` of our own
@@ -321,7 +338,7 @@ class Lease:
         }
         metadata.pop("managedFields", None)
         spec = present.get("spec") or {}
-        changes = int(spec.get("leaseTransitions") or 0)
+        changes = min(int(spec.get("leaseTransitions") or 0) + acquired, _MOST_CHANGES)
         return {
             "metadata": metadata,
             "spec": {
@@ -329,7 +346,7 @@ class Lease:
                 "leaseDurationSeconds": DURATION_S,
                 "acquireTime": now if acquired else spec.get("acquireTime", now),
                 "renewTime": now,
-                "leaseTransitions": changes + (1 if acquired else 0),
+                "leaseTransitions": changes,
             },
         }
 
@@ -351,13 +368,13 @@ class Lease:
                     return
 
     def _renew(self, purpose: str) -> None:
-        name = lease_name(self._service)
+        name = self._name
         for _ in range(_TRIES):
             begun = self._elapsed()
             lease, self._written = self._written or self._client.get(LEASE, name, self._namespace), None
             holder = holder_of(lease)
             if lease is None or holder is None or holder.identity != self._token:
-                raise Conflict("it was taken by " + (holder.describe() if holder else "mpctl unlock"))
+                raise Conflict("it was taken by " + (holder.describe() if holder else "an unlock of another user"))
             try:
                 self._written = self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
                 self._beaten = begun
@@ -378,7 +395,7 @@ class Lease:
     def _clear(self, holder: Holder) -> None:
         metadata = {"resourceVersion": holder.version, "annotations": naming(self.newest_entry)}
         patch = {"metadata": metadata, "spec": {"holderIdentity": None}}
-        self._client.merge(LEASE, lease_name(self._service), self._namespace, patch)
+        self._client.merge(LEASE, self._name, self._namespace, patch)
 
 
 def _claims_fresh(holder: Holder) -> bool:

@@ -1,19 +1,30 @@
-"""The ledger of a service as ControllerRevisions, one per append; its Lease names the newest entry."""
+"""The history of a service as ControllerRevisions: which objects are its own, and what an object of the ledger holds.
+
+An object holds what was appended at once: entries, the revisions that they name, and seals of records. Large ones are
+compressed. ``mpctl history --prune`` folds many into one, which stands for every object whose entries it holds.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import base64
+import gzip
+import json
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Json
 from mpctl.platform.kubernetes.api.last_writer import last_writer
 from mpctl.rollout.ledger import Entry
+from mpctl.rollout.revision import Revision
 
 NEWEST = "mpctl.dev/newest-entry"  # annotation of the Lease
-_SEVERAL = "entries"
+ENTRIES = 1000  # of one object: about 100 kB compressed, and an object may have 1.5 MB
+_SEVERAL, _BESIDE, _TEXT, _PACKED = "entries", ("revisions", "seals"), "text", "packed"
+_PLAIN = 50_000  # bytes of an object's data that is not compressed
 
 
 @dataclass(frozen=True)
@@ -41,7 +52,105 @@ def naming(newest: NewestEntry | None) -> dict[str, str]:
     return {NEWEST: f"{newest.seq} {newest.digest}"} if newest is not None else {}
 
 
-def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Entry, ...]:
+@dataclass(frozen=True)
+class Appended:
+    """What an object of the ledger holds, as records."""
+
+    entries: tuple[Any, ...]
+    revisions: tuple[Json, ...] = ()
+    seals: tuple[Json, ...] = ()
+
+    @classmethod
+    def of(cls, item: Json) -> Appended:
+        """Read an object; what may not be an entry is left to its reader.
+
+        Raises:
+            ValueError: it is compressed, and cannot be read.
+        """
+        data = item.get("data")
+        if isinstance(data, dict) and isinstance(data.get(_PACKED), str):
+            data = bounded.loads(bounded.gunzip(base64.b64decode(data[_PACKED])))
+        elif isinstance(data, dict) and isinstance(data.get(_TEXT), str):
+            data = bounded.loads(data[_TEXT])
+        several = data.get(_SEVERAL) if isinstance(data, dict) else None
+        if not isinstance(data, dict) or not isinstance(several, list) or not several:
+            return cls((data,))
+        revisions, seals = ([each for each in data.get(key) or () if isinstance(each, dict)] for key in _BESIDE)
+        return cls(tuple(several), tuple(revisions), tuple(seals))
+
+    def data(self) -> Json:
+        """The data of the object that holds this: JSON as a text, since a restore by kubectl writes 1.0 as 1, which has
+        another digest; compressed where it is large."""
+        if len(self.entries) == 1 and not self.revisions and not self.seals:
+            data: Json = self.entries[0]
+        else:
+            beside = {key: list(each) for key, each in zip(_BESIDE, (self.revisions, self.seals), strict=True) if each}
+            data = {_SEVERAL: list(self.entries), **beside}
+        text = json.dumps(data, sort_keys=True, separators=(",", ":")).encode()
+        if len(text) <= _PLAIN:
+            return {_TEXT: text.decode()}
+        return {_PACKED: base64.b64encode(gzip.compress(text, mtime=0)).decode()}
+
+    @property
+    def first(self) -> int:
+        """The number of the first entry; 0 where it says none."""
+        return self._number(0)
+
+    @property
+    def last(self) -> int:
+        """The number of the last entry; 0 where it says none."""
+        return self._number(-1)
+
+    def _number(self, index: int) -> int:
+        entry = self.entries[index] if self.entries else None
+        number = entry.get("seq") if isinstance(entry, dict) else None
+        return number if isinstance(number, int) else 0
+
+
+@dataclass(frozen=True)
+class LedgerObject:
+    """One object of the ledger that counts: ``item`` as the server has it."""
+
+    item: Json
+    appended: Appended
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        metadata = self.item["metadata"]
+        return f"ControllerRevision {metadata.get('namespace', '')}/{metadata['name']}"
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it stands for others."""
+        name = str(self.item["metadata"]["name"])
+        return name == names.folded_name(names.service_of_ledger(name), self.appended.first, self.appended.last)
+
+
+def ledger_of(items: Iterable[Json]) -> tuple[LedgerObject, ...]:
+    """The objects of a ledger, oldest first, without those that a folded one stands for.
+
+    Raises:
+        MpctlError: an object cannot be read.
+    """
+    objects = []
+    for item in items:
+        try:
+            objects.append(LedgerObject(item, Appended.of(item)))
+        except (ValueError, RecursionError) as error:
+            raise MpctlError(
+                f"{LedgerObject(item, Appended(())).where}: not a ledger entry ({error})", hint="nothing was changed"
+            ) from error
+    objects.sort(key=lambda each: (int(each.item.get("revision") or 0), -each.appended.last))
+    counting, folded = [], 0
+    for each in objects:
+        if not 0 < each.appended.last <= folded:
+            counting.append(each)
+            folded = each.appended.last if each.is_folded else folded
+    return tuple(counting)
+
+
+def entries_of(objects: Iterable[LedgerObject], service: str) -> tuple[Entry, ...]:
     """The entries of a ledger, oldest first.
 
     Raises:
@@ -49,33 +158,38 @@ def entries_of(items: Iterable[Json], namespace: str, service: str) -> tuple[Ent
         Tampered: an entry is missing or forged; the message names its object and its last writer.
     """
     entries: list[Entry] = []
-    for item in sorted(items, key=lambda item: int(item.get("revision") or 0)):
-        name = item["metadata"]["name"]
-        where = f"ControllerRevision {namespace}/{name}"
+    for each in objects:
+        name, where = each.item["metadata"]["name"], each.where
         try:
-            appended = [Entry.from_record(record) for record in records_of(item)]
-        except ValueError as error:
+            appended = [Entry.from_record(record) for record in each.appended.entries]
+        except (ValueError, RecursionError) as error:
             raise MpctlError(f"{where}: not a ledger entry ({error})", hint="nothing was changed") from error
-        named = name == names.ledger_name(service, appended[0].seq)
+        named = name in (
+            names.ledger_name(service, appended[0].seq),
+            names.folded_name(service, appended[0].seq, appended[-1].seq),
+        )
         for entry in appended:
             if not named or not entry.follows(entries[-1] if entries else None):
                 before = f"entry {len(entries) + 1} of the ledger of {service} is missing or forged"
-                raise Tampered(f"{where} does not follow: {before}{last_writer(item)}")
+                raise Tampered(f"{where} does not follow: {before}{last_writer(each.item)}")
             entries.append(entry)
     return tuple(entries)
 
 
-def data_of(entries: Sequence[Entry]) -> Json:
-    """The data of the object that holds these entries: a single one as it is, several as ``entries``."""
-    records = [entry.to_record() for entry in entries]
-    return records[0] if len(records) == 1 else {_SEVERAL: records}
+def revisions_of(objects: Iterable[LedgerObject]) -> Iterator[tuple[str, Revision]]:
+    """The revisions that were appended with entries, each with its object for messages."""
+    for each in objects:
+        for record in each.appended.revisions:
+            yield each.where, Revision.from_record(record, where=each.where)
 
 
-def records_of(item: Json) -> list[Any]:
-    """The records in an object of the ledger; what may not be one is left to its reader."""
-    data = item.get("data")
-    several = data.get(_SEVERAL) if isinstance(data, dict) else None
-    return several if isinstance(several, list) and several else [data]
+def seals_of(objects: Iterable[LedgerObject]) -> list[Json]:
+    """The seals that were appended with entries, as objects of their own would have them."""
+    return [
+        {"metadata": each.item["metadata"], "revision": seal.get("number"), "data": seal}
+        for each in objects
+        for seal in each.appended.seals
+    ]
 
 
 def missing_after(entries: Sequence[Entry], newest: NewestEntry | None) -> str:

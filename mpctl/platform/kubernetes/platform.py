@@ -10,20 +10,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.experiment.counters import Counters
 from mpctl.manifest import RESTARTED_AT, Service, foreign_changes
 from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
+from mpctl.methods import Finding
+from mpctl.methods.preflight.drain import RouteLimit, path_findings, route_limits
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.api.kinds import (
     DEPLOYMENT,
     INFERENCE_SERVICE,
     LEADER_WORKER_SET,
     LLM_INFERENCE_SERVICE,
+    POD,
     Kind,
 )
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
@@ -31,16 +36,23 @@ from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
-from mpctl.platform.kubernetes.httproute.weights import require_possible
+from mpctl.platform.kubernetes.httproute.weights import backend_of, require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
-from mpctl.platform.kubernetes.service.conditions import expected_container, is_ready
+from mpctl.platform.kubernetes.service.conditions import expected_container, is_draining, is_ready, port_of
 from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of, speculation_of
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import is_grouped, is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shape import (
+    engine_container,
+    is_grouped,
+    is_llm,
+    is_plain,
+    pod_selector,
+    shape_of,
+)
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
 
 
@@ -70,6 +82,7 @@ class KubernetesPlatform:
         self._live = LiveService(client, self.reader, service, self._pin)
         self._routes = Routes(client, namespace, service, sleep=sleep)
         self._candidate = Candidate(client, self.reader, self._routes, service, sleep=sleep)
+        self._copy = Candidate(client, self.reader, self._routes, service, copy=True, sleep=sleep)
         self._beside = ""  # the arm last read as the candidate; empty once this command changed the service
 
     @property
@@ -106,6 +119,20 @@ class KubernetesPlatform:
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
+
+    def foreign_change(self, known: tuple[Arm, ...], scaling: Json | None = None) -> str | None:
+        """Name the manager, time and fields of a change to the service or to its pinned autoscaler, or a deletion."""
+        live = self.client.get(self.reader.resource, self._service, self._namespace)
+        if live is None:
+            return f"{self.title} was deleted"
+        if deleted := live["metadata"].get("deletionTimestamp"):
+            return f"{self.title} is being deleted since {deleted}"
+        try:
+            self._live.require_expected(self._pin.without_pin(live), known)
+        except Conflict as error:
+            return error.message
+        changes = () if scaling is None else Autoscalers(self.client, self._namespace).foreign_changes(scaling)
+        return "; ".join(changes) or None
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without the deploymentStrategy of a change."""
@@ -169,11 +196,13 @@ class KubernetesPlatform:
             text = dump(with_recorded_storage(made, map(object_of, recorded())))
         return self._live.dry_run_text(text, isvc)
 
-    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
+    def check(
+        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+    ) -> tuple[str, ...]:
         """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
         nor restored."""
-        preconditions = Preconditions(self.client, self.reader, self._live, self._candidate)
-        return preconditions.check(arm, side_by_side=side_by_side, downtime=downtime, retain=retain)
+        preconditions = Preconditions(self.client, self.reader, self._live, self._candidate, self._copy)
+        return preconditions.check(arm, side_by_side=side_by_side, downtime=downtime, retain=retain, pair=pair)
 
     def url(self) -> str:
         """Return the service's URL from KServe's status."""
@@ -184,7 +213,7 @@ class KubernetesPlatform:
         return tuple(
             f"{c.get('type')}: {c.get('message') or c.get('reason')}"
             for c in conditions(self.isvc())
-            if c.get("status") == "False" and c.get("severity") != "Info"
+            if c.get("status") == "False" and c.get("severity") != "Info" and not _is_at_rest(c)
         )
 
     def cold_start_s(self) -> float | None:
@@ -196,6 +225,27 @@ class KubernetesPlatform:
         or the nodes may not be read."""
         pods = self.reader.workload(self.isvc()).pods
         return gpu_product(self.client, {str(name) for pod in pods if (name := pod["spec"].get("nodeName"))})
+
+    def engine_image(self) -> str | None:
+        """Return the image of the engine in a pod of the service; None without one."""
+        pods = self.reader.workload(self.isvc()).pods
+        containers = [engine_container(pod["spec"]["containers"]) for pod in pods if pod["spec"].get("containers")]
+        return next((str(container["image"]) for container in containers if container.get("image")), None)
+
+    def path_findings(self) -> tuple[Finding, ...]:
+        """Return warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop.
+        Nothing is said of routes that may not be read, nor without a pod."""
+        isvc, kind = self.isvc(), self.reader.resource.name
+        limits: tuple[RouteLimit, ...] = ()
+        if self.reader.resource is INFERENCE_SERVICE:
+            with suppress(NotPermitted):
+                limits = route_limits(self._routes.all(), backend_of(self._service))
+        pods = self.client.list(POD, self._namespace, labels=pod_selector(isvc)) or []
+        ready = [pod["spec"] for pod in pods if is_ready(pod)]
+        if not ready:
+            return path_findings(kind, limits, None, None, image=None)
+        container = engine_container(ready[-1]["containers"])
+        return path_findings(kind, limits, ready[-1], container, image=container.get("image"), port=port_of(container))
 
     def scaling(self) -> Json | None:
         """Return the autoscaler's limits for the plan; None without one, and in Knative mode, where the limits are part
@@ -250,6 +300,12 @@ class KubernetesPlatform:
             self._routes.require_mirroring(record, mirror)
         return record
 
+    def counters(self, arm: Arm) -> Mapping[str, Counters]:
+        """Counters of every ready pod of an arm."""
+        with self.reader.rate_limited():
+            workload = self._workload(arm)
+        return {} if workload is None else self.reader.counters(workload)[0]
+
     def mirror(self, route: Json, percent: int) -> None:
         """Copy ``percent`` of the HTTPRoute's requests to the candidate."""
         self._routes.mirror(route, percent)
@@ -288,6 +344,9 @@ class KubernetesPlatform:
     # Arms
 
     def _workload(self, arm: Arm) -> Workload | None:
+        if arm.copy:
+            copy = self._copy.read_owned()
+            return self.reader.workload(copy) if copy is not None and arm_of(copy) == arm.id else None
         live = None if arm.id == self._beside else self._live.read()
         if live is not None and self._live.is_arm(live, arm):
             return self.reader.workload(live)
@@ -308,9 +367,12 @@ class KubernetesPlatform:
         """Return the state of the live arm, and of the candidate when there is one."""
         live = self.isvc()
         serving = self._state(Arm(text_of(live)).id, lambda: self.reader.workload(live), read_only=True)
-        candidate = self._candidate.read_owned()
+        candidate, copy = self._candidate.read_owned(), self._copy.read_owned()
+        copies: tuple[ArmState, ...] = ()
+        if copy is not None:
+            copies = (self._state(str(arm_of(copy)), lambda: self.reader.workload(copy), read_only=True),)
         if candidate is None:
-            return (serving,)
+            return (serving, *copies)
         second = self._state(str(arm_of(candidate)), lambda: self.reader.workload(candidate), read_only=True)
         if retained_route(candidate) is not None:
             second = replace(second, retained_since=str(candidate["metadata"].get("creationTimestamp") or ""))
@@ -318,7 +380,7 @@ class KubernetesPlatform:
             own, others = self._routes.share_texts()
         except NotPermitted as error:
             own = others = f"? ({error.message})"
-        return replace(serving, traffic=others), replace(second, traffic=own)
+        return (replace(serving, traffic=others), replace(second, traffic=own), *copies)
 
     def _state(self, arm_id: str, read: Callable[[], Workload | None], *, read_only: bool = False) -> ArmState:
         """``read_only``: an engine that the user may not reach is a note instead of an error."""
@@ -351,6 +413,7 @@ class KubernetesPlatform:
             message=message,
             restarts=health.restarts,
             pods_ready=len(health.pods),
+            draining=any(map(is_draining, workload.pods)),
         )
 
     def describe_failure(self, arm: Arm) -> str:
@@ -362,12 +425,16 @@ class KubernetesPlatform:
 
     def start(self, arm: Arm) -> None:
         """Run ``arm`` as the candidate unless it is the service. A failed candidate is created again."""
-        if not self._live.is_arm(self.isvc(), arm):
-            self._candidate.start(arm)
+        live = self.isvc()
+        if arm.copy:
+            self._copy.start(arm, service=live)
+        elif not self._live.is_arm(live, arm):
+            self._candidate.start(arm, service=live)
 
     def start_retained(self, arm: Arm, route: Json) -> None:
         """Run the retained baseline with as many pods as the service has."""
-        self._candidate.start(arm, pods=self._live.desired_replicas(self.isvc()), retained_for=route["name"])
+        live = self.isvc()
+        self._candidate.start(arm, service=live, pods=self._live.desired_replicas(live), retained_for=route["name"])
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Replace the serving arm in place."""
@@ -393,7 +460,8 @@ class KubernetesPlatform:
         self._live.restore_strategy(arm)
 
     def stop_all_except(self, arm: Arm) -> None:
-        """Remove the candidate, unless it is ``arm``."""
+        """Remove the candidate, unless it is ``arm``, and the copy of the baseline."""
+        self._copy.remove_owned()
         candidate = self._candidate.read_owned()
         if candidate is not None:
             live = self._live.read()
@@ -401,12 +469,19 @@ class KubernetesPlatform:
                 self._candidate.remove(candidate)
 
     def stop(self, arm: Arm) -> None:
-        """Remove the candidate when it runs ``arm``."""
-        candidate = self._candidate.read_owned()
-        if candidate is not None and arm_of(candidate) == arm.id:
-            self._candidate.remove(candidate)
+        """Remove the candidate, or the copy of the baseline, when it runs ``arm``."""
+        second = self._copy if arm.copy else self._candidate
+        isvc = second.read_owned()
+        if isvc is not None and arm_of(isvc) == arm.id:
+            second.remove(isvc)
 
     def close(self) -> None:
         """Close forwards and connections."""
         self.reader.close()
         self.client.close()
+
+
+def _is_at_rest(condition: Mapping[str, Any]) -> bool:
+    """Return whether a condition that is False says only that no update is under way, as of a LeaderWorkerSet."""
+    stuck = condition.get("reason") == "ProgressDeadlineExceeded"
+    return condition.get("type") in ("Progressing", "UpdateInProgress") and not stuck

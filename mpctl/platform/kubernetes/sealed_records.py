@@ -3,10 +3,11 @@
 The records of an operation are bundled in a compressed ConfigMap, with a second bundle when the first is full. A bundle
 larger than an object may be is cut into pieces named by their content, which are written before it.
 
-Each state of a bundle has a number and a seal: a ControllerRevision with its digest, which nobody can change and few
-may create. The newest seal alone counts, so an earlier state that another writer puts back is tampering like any other
-change. A bundle has two ConfigMaps that take turns: a state is written beside the sealed one and sealed then, so a
-command that dies in between leaves the sealed state whole.
+Each state of a bundle has a number and a seal, its digest, in a ControllerRevision, which nobody can change and few may
+create: that of the next entry of the ledger, or one of its own while a measurement goes on for long. The newest seal
+alone counts, so an earlier state that another writer puts back is tampering like any other change. A bundle has two
+ConfigMaps that take turns: a state is written beside the sealed one and sealed then, so a command that dies in between
+leaves the sealed state whole.
 """
 
 from __future__ import annotations
@@ -15,53 +16,92 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from mpctl import bounded
-from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl import bounded, commands
+from mpctl.errors import Conflict, InputError, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.last_writer import last_writer
-from mpctl.platform.kubernetes.create_once import create_once
+from mpctl.platform.kubernetes.create_once import create_once, metadata_of, owned_by
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
 _PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
 _BUNDLES = 2  # of an operation before raw results are left out; its workload is a third one
 _TRIES = 4
+_FIRST_S = 30.0  # of records that wait for an entry, before they are sealed without one; doubled each time
 
 Bundle = dict[str, Any]
 
 
-class SealedRecords:
-    """The records of one service."""
+@dataclass(frozen=True)
+class _State:
+    """A bundle's records. ``number``: of the newest seal; ``unsealed``: they changed since."""
 
-    def __init__(self, client: Client, namespace: str, service: str) -> None:
+    number: int
+    records: Bundle
+    unsealed: bool = False
+
+
+class SealedRecords:
+    """The records of one service. ``appended``: seals that were appended to the ledger."""
+
+    def __init__(
+        self,
+        client: Client,
+        namespace: str,
+        service: str,
+        appended: Callable[[], list[Json]] = list,
+        elapsed: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._client, self._namespace, self._service = client, namespace, service
-        # By operation, each with the number of its newest seal; only this command writes while it runs.
-        self._known: dict[str, list[tuple[int, Bundle]]] = {}
+        self._appended = appended
+        self._elapsed = elapsed
+        # By operation; only this command writes while it runs.
+        self._known: dict[str, list[_State]] = {}
+        self._unsealed_since: float | None = None
+        self._next_s = _FIRST_S
 
     def save_all(
-        self, operation: str, records: Mapping[str, Bundle], *, raw: Mapping[str, Bundle] | None = None
+        self,
+        operation: str,
+        records: Mapping[str, Bundle],
+        *,
+        raw: Mapping[str, Bundle] | None = None,
+        with_entry: bool = False,
+        replaces: bool = False,
     ) -> None:
         """Keep records of an operation in its newest bundle, or in a new one when that is full. ``raw`` is left out
         where it would need a bundle more than most operations have.
 
+        ``with_entry``: they are sealed by the next entry of the ledger (:meth:`write`), or when many seconds of a
+        measurement are at stake. ``replaces``: they are all that the operation has, so what another writer destroyed
+        is written again.
+
         Raises:
-            Conflict: another writer sealed records of the operation meanwhile.
+            Conflict: another writer sealed records of the operation meanwhile, or holds the ConfigMap's name.
         """
-        known = self._read(operation)
-        number, last = known[-1] if known else (0, {})
-        if raw and _has_room(len(known), last, {**raw, **records}):
+        known = self._read(operation, replaces=replaces)
+        last = known[-1] if known else _State(0, {})
+        if raw and _has_room(len(known), last.records, {**raw, **records}):
             records = {**raw, **records}
-        before, joined = known[:-1], {**last, **records}
-        if known and joined == last:
-            return  # as the newest seal says
-        if last and len(_packed(joined)) > _PIECE:
-            before, number, joined = known, 0, dict(records)
-        self._write(operation, _bundle_name(len(before)), number + 1, joined)
-        self._known[operation] = [*before, (number + 1, joined)]
+        before, joined = known[:-1], {**last.records, **records}
+        if known and joined == last.records:
+            return  # as the newest seal says, or the next one will
+        if last.records and len(_packed(joined)) > _PIECE:
+            before, last, joined = known, _State(0, {}), dict(records)
+        self._known[operation] = [*before, _State(last.number, joined, unsealed=True)]
+        if self._unsealed_since is None:
+            self._unsealed_since = self._elapsed()
+        if not with_entry:
+            self.flush()
+        elif self._elapsed() - self._unsealed_since >= self._next_s:
+            self.flush()
+            self._next_s *= 2  # few seals however long it measures; what a crash loses is less than half
 
     def load_all(self, operation: str) -> dict[str, Bundle]:
         """Every record of an operation by its name. Its bundles are read once.
@@ -69,7 +109,7 @@ class SealedRecords:
         Raises:
             Tampered: another writer changed or removed a record.
         """
-        return {name: record for _, bundle in self._read(operation) for name, record in bundle.items()}
+        return {name: record for state in self._read(operation) for name, record in state.records.items()}
 
     def forget(self, operations: Iterable[str]) -> None:
         """Read the records of these operations again."""
@@ -78,12 +118,34 @@ class SealedRecords:
 
     # Writing
 
-    def _write(self, operation: str, bundle: str, number: int, records: Bundle) -> None:
-        packed = _packed(records)
+    def write(self) -> list[Json]:
+        """Write the records that are not sealed beside the sealed ones; their seals, to be appended to the ledger.
+        Those count once :meth:`sealed` is called."""
+        return [
+            {**self._write(operation, _bundle_name(place), state), "number": state.number + 1}
+            for operation, states in self._known.items()
+            for place, state in enumerate(states)
+            if state.unsealed
+        ]
+
+    def sealed(self) -> None:
+        """Note that the seals of :meth:`write` are recorded."""
+        for operation, states in self._known.items():
+            self._known[operation] = [_State(s.number + s.unsealed, s.records) for s in states]
+        self._unsealed_since = None
+
+    def flush(self) -> None:
+        """Write and seal what is not sealed, by seals of their own."""
+        for seal in self.write():
+            self._seal(seal)
+        self.sealed()
+
+    def _write(self, operation: str, bundle: str, state: _State) -> Json:
+        packed = _packed(state.records)
         pieces = [packed[i : i + _PIECE] for i in range(0, len(packed), _PIECE)]
         digests = [hashlib.sha256(piece).hexdigest() for piece in pieces]
         data = {"operation": operation, "name": bundle, "sha256": hashlib.sha256(packed).hexdigest()}
-        metadata = self._metadata(names.record_name(self._service, operation, bundle, number), names.RECORD)
+        metadata = self._metadata(names.record_name(self._service, operation, bundle, state.number + 1), names.RECORD)
         record: Json = {"metadata": metadata, "data": data}
         if len(pieces) == 1:
             record["binaryData"] = {"record": base64.b64encode(packed).decode()}
@@ -93,19 +155,41 @@ class SealedRecords:
                     "metadata": self._metadata(names.blob_name(self._service, digest), names.BLOB),
                     "binaryData": {"piece": base64.b64encode(piece).decode()},
                 }
-                self._client.apply(CONFIG_MAP, blob, force=True)
+                self._apply(blob)
             record["data"] = {**data, "pieces": " ".join(digests)}
-        self._client.apply(CONFIG_MAP, record, force=True)
-        self._seal(operation, bundle, number, data)
+        self._apply(record)
+        return data
 
-    def _seal(self, operation: str, bundle: str, number: int, data: Json) -> None:
-        metadata = self._metadata(names.seal_name(self._service, operation, bundle, number), names.SEAL)
+    def _apply(self, config_map: Json) -> None:
+        """Write a ConfigMap.
+
+        Raises:
+            Conflict: another writer's is in the way and cannot be changed.
+        """
+        try:
+            self._client.apply(CONFIG_MAP, config_map, force=True)
+        except InputError as error:
+            name = config_map["metadata"]["name"]
+            present = self._client.get(CONFIG_MAP, name, self._namespace)
+            if present is None or not present.get("immutable"):
+                raise
+            raise Conflict(
+                f"ConfigMap {self._namespace}/{name} is immutable, so records cannot be written{last_writer(present)}",
+                hint=f"kubectl -n {self._namespace} delete configmap {name}, then the same command again",
+            ) from error
+
+    def _seal(self, seal: Json) -> None:
+        number, operation = seal["number"], seal["operation"]
+        data = {key: value for key, value in seal.items() if key != "number"}
+        name = names.seal_name(self._service, operation, seal["name"], number)
+        metadata = metadata_of(self._namespace, self._service, name, names.SEAL)
         metadata["labels"][names.OPERATION_LABEL] = names.label_of(operation)
         existing = create_once(self._client, metadata, number, data)
         if existing is not None and existing.get("data") != data:
+            status = commands.line("status", self._service, namespace=self._namespace)
             raise Conflict(
                 f"records of {operation} were sealed by another writer meanwhile{last_writer(existing)}",
-                hint="mpctl status shows who is at work; the same command again continues from there",
+                hint=f"{status} shows who is at work; the same command again continues from there",
             )
 
     def _metadata(self, name: str, part: str) -> Json:
@@ -113,16 +197,21 @@ class SealedRecords:
 
     # Reading
 
-    def _read(self, operation: str) -> list[tuple[int, Bundle]]:
+    def _read(self, operation: str, *, replaces: bool = False) -> list[_State]:
         if operation not in self._known:
-            self._known[operation] = self._read_sealed(operation)
+            try:
+                self._known[operation] = self._read_sealed(operation)
+            except Tampered:
+                if not replaces:
+                    raise
+                self._known[operation] = [_State(number_of(seal), {}) for seal in self._newest_seals(operation)[:1]]
         return self._known[operation]
 
-    def _read_sealed(self, operation: str) -> list[tuple[int, Bundle]]:
+    def _read_sealed(self, operation: str) -> list[_State]:
         seals = self._newest_seals(operation)
         for remaining_tries in reversed(range(_TRIES)):
             try:
-                return [(number_of(seal), self._opened(operation, seal)) for seal in seals]
+                return [_State(number_of(seal), self._opened(operation, seal)) for seal in seals]
             except Tampered:
                 newer = self._newest_seals(operation)  # whoever works on the operation wrote twice meanwhile
                 if newer == seals or not remaining_tries:
@@ -136,7 +225,9 @@ class SealedRecords:
             f"{names.SERVICE_LABEL}={names.label_of(self._service)},{names.PART_LABEL}={names.SEAL},"
             f"{names.OPERATION_LABEL}={names.label_of(operation)}"
         )
-        newest = newest_seals(self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or [])
+        listed = self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or []
+        own = [item for item in listed if owned_by(item, self._service)]
+        newest = newest_seals([*own, *self._appended()])
         seals: list[Json] = []
         while (seal := newest.get((operation, _bundle_name(len(seals))))) is not None:
             seals.append(seal)

@@ -1,31 +1,43 @@
 """One service's history in the cluster, apart from the service: implements ``mpctl.rollout.ports.Store``.
 
-Revisions and the ledger are ControllerRevisions, one object per revision and per append. The API server refuses any
-later change to their data, and the namespace's ``edit`` role may not create them; who may write ConfigMaps cannot forge
-them. Entries are created under the number of the first, so two writers cannot both append.
+The ledger is ControllerRevisions, one per append, which also holds the revisions that its entries name and the seals of
+records that were kept since the last one. The API server refuses any later change to their data, and the namespace's
+``edit`` role may not create them; who may write ConfigMaps cannot forge them. Entries are created under the number of
+the first, so two writers cannot both append. ``mpctl.platform.kubernetes.ledger_objects`` says which objects count.
 
 Records of an operation are ConfigMaps with seals (``mpctl.platform.kubernetes.sealed_records``). The Lease names the
 newest entry of the ledger, so entries that were removed from its end are missed.
 
-None of these objects has an owner: deleting the service does not delete its history.
+The service owns none of these objects: deleting it does not delete its history.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.errors import Conflict, Tampered
+from mpctl import commands
+from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.last_writer import last_writer
-from mpctl.platform.kubernetes.create_once import create_once
+from mpctl.platform.kubernetes.create_once import create_once, look_alike, metadata_of, owned_by
 from mpctl.platform.kubernetes.deletion import RecordedObjects
 from mpctl.platform.kubernetes.lease import Lease
-from mpctl.platform.kubernetes.ledger_objects import NewestEntry, data_of, entries_of, missing_after, records_of
+from mpctl.platform.kubernetes.ledger_objects import (
+    ENTRIES,
+    Appended,
+    LedgerObject,
+    NewestEntry,
+    entries_of,
+    ledger_of,
+    missing_after,
+    revisions_of,
+    seals_of,
+)
 from mpctl.platform.kubernetes.sealed_records import SealedRecords
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.ports import Pruned, Recorded
@@ -34,10 +46,14 @@ from mpctl.rollout.revision import Revision
 
 @dataclass
 class _Known:
-    """Ledger and revisions as a command that holds the lease knows them; None until they are read."""
+    """Ledger and revisions as a command that holds the lease knows them; None until they are read. ``waiting`` and
+    ``added``: entries and revisions that the next append writes."""
 
     entries: tuple[Entry, ...] | None = None
     revisions: tuple[Revision, ...] | None = None
+    ledger: tuple[LedgerObject, ...] | None = None
+    waiting: tuple[Entry, ...] = ()
+    added: tuple[Revision, ...] = ()
 
 
 class KubernetesStore:
@@ -47,8 +63,9 @@ class KubernetesStore:
         self._client = client
         self._namespace = namespace
         self._service = service
-        self._records = SealedRecords(client, namespace, service)
+        self._records = SealedRecords(client, namespace, service, lambda: seals_of(self._ledger()))
         self._known: _Known | None = None
+        self._look_alikes: dict[str, str] = {}
         self.held = Lease(client, namespace, service, who)
 
     # Revisions
@@ -57,12 +74,16 @@ class KubernetesStore:
         """All revisions, oldest first.
 
         Raises:
-            Tampered: an object is not what its name says.
+            Tampered: an object is not what its name says, or two hold different revisions of one number.
         """
         if self._known is not None and self._known.revisions is not None:
             return self._known.revisions
-        recorded = [self._revision(item) for item in self._list(CONTROLLER_REVISION, names.REVISION)]
-        revisions = tuple(sorted(recorded, key=lambda r: r.number))
+        recorded = [self._revision(item) for item in self._list(names.REVISION)]
+        by_number = {revision.number: revision for revision in recorded}
+        for where, revision in revisions_of(self._ledger()):
+            if by_number.setdefault(revision.number, revision) != revision:
+                raise Tampered(f"{where} holds another revision {revision.number} of {self._service} than was recorded")
+        revisions = tuple(sorted(by_number.values(), key=lambda r: r.number))
         if self._known is not None:
             self._known.revisions = revisions
         return revisions
@@ -70,7 +91,8 @@ class KubernetesStore:
     def _revision(self, item: Json) -> Revision:
         name = item["metadata"]["name"]
         revision = Revision.from_record(item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}")
-        if names.revision_name(self._service, revision.number) != name:
+        own = names.revision_name(self._service, revision.number), f"mpctl-{self._service}-{revision.number}"
+        if name not in own:
             raise Tampered(
                 f"ControllerRevision {self._namespace}/{name} claims to be revision {revision.number} of "
                 f"{self._service}{last_writer(item)}"
@@ -78,20 +100,34 @@ class KubernetesStore:
         return revision
 
     def add_revision(self, revision: Revision) -> None:
-        """Record a revision; recording the same revision again changes nothing.
+        """Record a revision; recording the same revision again changes nothing. Within the lease it is written with the
+        next entry.
 
         Raises:
             Conflict: another revision has the number.
         """
+        known = self._known
+        if known is None:
+            self._write_revision(revision)
+            return
+        present = next((r for r in self.revisions() if r.number == revision.number), None)
+        if present is None:
+            known.revisions = (*self.revisions(), revision)
+            known.added = (*known.added, revision)
+        elif present != revision:
+            raise self._added_by_another(revision)
+
+    def _write_revision(self, revision: Revision) -> None:
         name = names.revision_name(self._service, revision.number)
         existing = self._create_numbered(name, names.REVISION, revision.number, revision.to_record())
         if existing is not None and self._revision(existing) != revision:
-            raise Conflict(
-                f"revision {revision.number} of {self._service} was added by another writer meanwhile",
-                hint="run the same command again",
-            )
-        if self._known is not None and self._known.revisions is not None and revision not in self._known.revisions:
-            self._known.revisions = (*self._known.revisions, revision)
+            raise self._added_by_another(revision)
+
+    def _added_by_another(self, revision: Revision) -> Conflict:
+        return Conflict(
+            f"revision {revision.number} of {self._service} was added by another writer meanwhile",
+            hint="run the same command again",
+        )
 
     # Ledger
 
@@ -107,7 +143,10 @@ class KubernetesStore:
             self.held.read()  # before the ledger, whose newest entry it names
         entries = self.surviving_entries()
         if missing := self.missing_entries(entries):
-            raise Tampered(f"{self._namespace}/{self._service}: {missing}", hint=_accept(self._service, len(entries)))
+            raise Tampered(
+                f"{self._namespace}/{self._service}: {missing}",
+                hint=_accept(self._namespace, self._service, len(entries)),
+            )
         if self._known is not None:
             self._known.entries = entries
             self._name_newest(entries)
@@ -116,56 +155,103 @@ class KubernetesStore:
     def surviving_entries(self) -> tuple[Entry, ...]:
         """Return the ledger without entries removed from its end; raises as :meth:`entries` for other missing
         entries."""
-        return entries_of(self._list(CONTROLLER_REVISION, names.LEDGER), self._namespace, self._service)
+        return entries_of(self._ledger(), self._service)
 
     def missing_entries(self, entries: tuple[Entry, ...]) -> str:
         """Describe the entries missing after these, by the Lease as last read; empty if none is missing."""
         return missing_after(entries, self.held.newest_entry)
 
+    def look_alikes(self) -> tuple[str, ...]:
+        """Describe the objects that only look like the history's own, among those read so far."""
+        return tuple(self._look_alikes[name] for name in sorted(self._look_alikes))
+
+    def _ledger(self) -> tuple[LedgerObject, ...]:
+        if self._known is not None and self._known.ledger is not None:
+            return self._known.ledger
+        objects = ledger_of(self._list(names.LEDGER))
+        if self._known is not None:
+            self._known.ledger = objects
+        return objects
+
     def _name_newest(self, entries: tuple[Entry, ...]) -> None:
         if entries:
             self.held.newest_entry = NewestEntry(entries[-1].seq, entries[-1].digest)
 
-    def append(self, *entries: Entry) -> None:
-        """Add entries, in one object under the number of the first.
+    def append(self, *entries: Entry, hold: bool = False) -> None:
+        """Add entries, in one object under the number of the first, with the revisions and the seals of records that
+        came since. ``hold``: with the next ones, where the lease is held.
 
         Raises:
             Conflict: another writer added one since the ledger was read.
         """
-        first, data = entries[0].seq, data_of(entries)
-        existing = self._create_numbered(names.ledger_name(self._service, first), names.LEDGER, first, data)
-        if existing is not None and existing.get("data") != data:
-            by = (records_of(existing)[0] or {}).get("who", "another writer")
+        known = self._known
+        if known is None:
+            for part in _parts(entries):
+                self._append(Appended(part))
+            return
+        entries = (*(e for e in known.waiting if not entries or e.seq < entries[0].seq), *entries)
+        if hold:
+            known.waiting = entries
+        else:
+            self._append_with_seals(known, entries)
+        if known.entries is not None:
+            known.entries = (*(e for e in known.entries if e.seq < entries[0].seq), *entries)
+            if not hold:
+                self._name_newest(known.entries)
+
+    def _append_with_seals(self, known: _Known, entries: tuple[Entry, ...]) -> None:
+        seals = tuple(self._records.write())
+        revisions = tuple(revision.to_record() for revision in known.added)
+        for part in _parts(entries):
+            item = self._append(Appended(part, revisions, seals))
+            known.ledger = None if known.ledger is None else (*known.ledger, item)
+            revisions, seals = (), ()
+        self._records.sealed()
+        known.waiting, known.added = (), ()
+
+    def _append(self, appended: Appended) -> LedgerObject:
+        data, name = appended.data(), names.ledger_name(self._service, appended.first)
+        existing = self._create_numbered(name, names.LEDGER, appended.first, data)
+        if existing is None or existing.get("data") == data:
+            return LedgerObject({"metadata": {"namespace": self._namespace, "name": name}}, appended)
+        if not owned_by(existing, self._service):
             raise Conflict(
-                f"the ledger of {self._service} was written by {by} meanwhile",
-                hint="mpctl status shows who is at work; the same command again continues from there",
+                f"entry {appended.first} of the ledger of {self._service} cannot be written: {look_alike(existing)}",
+                hint="delete what owns it",
             )
-        if self._known is not None and self._known.entries is not None and entries[-1] not in self._known.entries:
-            self._known.entries = (*self._known.entries, *entries)
-            self._name_newest(self._known.entries)
+        (record, *_) = Appended.of(existing).entries
+        by = record.get("who", "another writer") if isinstance(record, dict) else "another writer"
+        status = commands.line("status", self._service, namespace=self._namespace)
+        raise Conflict(
+            f"the ledger of {self._service} was written by {by} meanwhile",
+            hint=f"{status} shows who is at work; the same command again continues from there",
+        )
 
     def _create_numbered(self, name: str, part: str, number: int, data: Json) -> Json | None:
-        metadata = {"name": name, "namespace": self._namespace, "labels": names.labels(self._service, part)}
-        return create_once(self._client, metadata, number, data)
+        return create_once(self._client, metadata_of(self._namespace, self._service, name, part), number, data)
 
     # Records
 
-    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
-        """Keep a record; replaces one of the same name."""
-        self.save_all(operation, {name: record})
+    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
+        """Keep a record; replaces one of the same name. ``only``: the operation has no other, so one that another
+        writer destroyed is replaced, too."""
+        self._records.save_all(operation, {name: record}, with_entry=only and self._known is not None, replaces=only)
 
     def save_all(
         self, operation: str, records: Mapping[str, dict[str, Any]], *, raw: Mapping[str, dict[str, Any]] | None = None
     ) -> None:
-        """Keep records of an operation, and raw results where there is room."""
-        self._records.save_all(operation, records, raw=raw)
+        """Keep records of an operation, and raw results where there is room; within the lease with the next entry, or
+        after some time."""
+        self._records.save_all(operation, records, raw=raw, with_entry=self._known is not None)
 
-    def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        """A record kept by :meth:`save`, or None.
+    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+        """A record kept by :meth:`save`, or None; ``again``: read what another command saved meanwhile.
 
         Raises:
             Tampered: another writer changed or removed it.
         """
+        if again:
+            self._records.forget((operation,))
         return self._records.load_all(operation).get(name)
 
     def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
@@ -190,13 +276,15 @@ class KubernetesStore:
         objects.delete()
 
     def prune(self, operations: frozenset[str]) -> Pruned:
-        """Delete the records of these operations, and seals of bundles that were replaced since.
+        """Delete the records of these operations, and fold the ledger with its revisions into few objects.
 
         Raises:
             NotPermitted: nothing was deleted; the message names the right that is missing.
         """
         pruned = RecordedObjects(self._client, self._namespace, self._service).prune(operations)
         self._records.forget(operations)
+        if self._known is not None:
+            self._known.ledger = None
         return pruned
 
     # Lease
@@ -215,8 +303,23 @@ class KubernetesStore:
             self._known = _Known()
             try:
                 yield
+            except BaseException:
+                with suppress(MpctlError):  # the first error is the one to report
+                    self._flush()
+                raise
+            else:
+                self._flush()
             finally:
                 self._known = None
+
+    def _flush(self) -> None:
+        """Write what waits for an entry that did not come."""
+        known = self._known
+        if known is not None and known.waiting:
+            self.append()
+        self._records.flush()
+        for revision in known.added if known is not None else ():
+            self._write_revision(revision)
 
     def holder(self) -> str | None:
         """Describe the present holder of the service's Lease; None without a holder."""
@@ -224,15 +327,22 @@ class KubernetesStore:
 
     # Helpers
 
-    def _list(self, kind: Kind, part: str) -> list[Json]:
-        wanted = names.labels(self._service, part)
-        chosen = ",".join(f"{k}={v}" for k, v in wanted.items() if k.startswith("mpctl.dev/"))
-        return self._client.list(kind, self._namespace, labels=chosen) or []
+    def _list(self, part: str) -> list[Json]:
+        chosen = f"{names.SERVICE_LABEL}={names.label_of(self._service)},{names.PART_LABEL}={part}"
+        items = self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or []
+        self._look_alikes |= {i["metadata"]["name"]: look_alike(i) for i in items if not owned_by(i, self._service)}
+        return [item for item in items if owned_by(item, self._service)]
 
 
-def _accept(service: str, remaining: int) -> str:
+def _parts(entries: tuple[Entry, ...]) -> Iterator[tuple[Json, ...]]:
+    """Records of entries in the order and the number that one object may hold."""
+    for start in range(0, len(entries), ENTRIES):
+        yield tuple(entry.to_record() for entry in entries[start : start + ENTRIES])
+
+
+def _accept(namespace: str, service: str, remaining: int) -> str:
     return (
         "entries were deleted, or the Lease names one that never was; the API server's audit log names the user. "
-        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: mpctl unlock "
-        f"{service} --force"
+        f"Restore deleted entries from a backup, or continue with the {remaining} that are left: "
+        + commands.line("unlock", service, "--force", namespace=namespace)
     )

@@ -6,13 +6,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
 from mpctl import bounded
 from mpctl.errors import MpctlError
@@ -23,7 +23,7 @@ from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
-from mpctl.platform.local.files import state_root
+from mpctl.platform.local.files import private_folder, remove_abandoned_folders, state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.rollout.ports import Endpoint, Sent
 
@@ -57,7 +57,8 @@ class BenchClient:
                 raise MpctlError(f"the load client cannot be started: {error}") from error
 
     def close(self) -> str:
-        """End the process; nothing of it is left."""
+        """End the process; nothing of it is left, nor of one that was killed with its command."""
+        remove_abandoned_folders()
         if self._worker is not None:
             self._worker.close()
             self._worker = None
@@ -125,7 +126,9 @@ class BenchClient:
             result = scratch / "result.json"
             arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens, salt=salt)
             limit = limit_s(len(prompts), cell, max_tokens)
-            loaded = self._ask({"arguments": arguments, "token": endpoint.token}, limit, result)
+            port = urlsplit(endpoint.base_url).port if endpoint.same_user else None
+            request = {"arguments": arguments, "token": endpoint.token, "same_user_port": port}
+            loaded = self._ask(request, limit, result)
             if not isinstance(loaded, dict):
                 raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
             return loaded
@@ -173,10 +176,10 @@ class BenchClient:
 @contextmanager
 def _scratch(failed: str) -> Iterator[Path]:
     try:
-        with tempfile.TemporaryDirectory(prefix="mpctl-bench-") as directory:
-            yield Path(directory)
+        with private_folder() as folder:
+            yield folder
     except OSError as error:
-        raise MpctlError(f"{failed}: {error}", hint="is the disk full, or /tmp read-only") from error
+        raise MpctlError(f"{failed}: {error}", hint=f"is the disk full, or {state_root()} read-only") from error
 
 
 class _Worker:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import locked, read_json, write_json
 from mpctl.records import restored
@@ -71,7 +72,7 @@ class Desired:
         if arm_id not in self.arms:
             raise Conflict(
                 f"service {self.namespace}/{self.name} has no engine {arm_id} any more",
-                hint=f"mpctl rollback {self.name} restores what was recorded",
+                hint=f"{commands.line('rollback', self.name, namespace=self.namespace)} restores what was recorded",
             )
         return replace(self, arms={arm_id: self.arms[arm_id]})
 
@@ -138,8 +139,9 @@ def read_desired(directory: Path) -> Desired | None:
     Raises:
         MpctlError: the file is damaged.
     """
-    name = directory.name
-    hint = f"restore this file from a copy, or: mpctl local down {name}, then mpctl local up -f MANIFEST; history stays"
+    down = commands.line("local", "down", directory.name, namespace=directory.parent.name)
+    up = commands.line("local", "up", "-f", "MANIFEST")
+    hint = f"restore this file from a copy, or: {down}, then {up}; history stays"
     record = read_json(directory / DESIRED, hint=hint)
     return None if record is None else restored(directory / DESIRED, Desired.from_record, record, hint=hint)
 
@@ -150,7 +152,8 @@ def read_observed(directory: Path) -> Observed | None:
     Raises:
         MpctlError: the file is damaged.
     """
-    hint = f"remove this file alone; the supervisor writes it anew, mpctl local up {directory.name} starts one"
+    up = commands.line("local", "up", directory.name, namespace=directory.parent.name)
+    hint = f"remove this file alone; the supervisor writes it anew, {up} starts one"
     record = read_json(directory / OBSERVED, hint=hint)
     return None if record is None else restored(directory / OBSERVED, Observed.from_record, record, hint=hint)
 
@@ -165,7 +168,8 @@ def change(directory: Path, edit: Callable[[Desired], Desired]) -> Desired:
         before = read_desired(directory)
         if before is None:
             raise InputError(
-                f"service {directory.parent.name}/{directory.name} is not up", hint="mpctl local up -f MANIFEST"
+                f"service {directory.parent.name}/{directory.name} is not up",
+                hint=commands.line("local", "up", "-f", "MANIFEST"),
             )
         after = edit(before)
         if after != before:

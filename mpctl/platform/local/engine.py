@@ -18,6 +18,7 @@ from mpctl.errors import InputError, Refused
 from mpctl.manifest import Service, load_one, split_secrets
 from mpctl.methods import from_config
 
+DRAIN_S = 600.0  # for answers of minutes
 ENGINE_MAIN = Path(__file__).parent / "in_engine" / "serve.py"
 
 # Set unless the manifest or the caller's environment says otherwise (vLLM documentation, CPU and usage-statistics
@@ -88,6 +89,14 @@ def check_model(service: Service, cwd: Path) -> None:
 def served_name(service: Service) -> str:
     """The model name that requests carry."""
     return (service.command.get("served-model-name") or model_of(service)).split()[0]
+
+
+def drain_s(service: Service) -> float:
+    """Time that an engine without new requests gets to finish those it has: the pod's grace period where the manifest
+    sets one."""
+    pod, _ = service.pod_and_container() or ({}, {})
+    grace = pod.get("terminationGracePeriodSeconds")
+    return DRAIN_S if grace is None else float(grace)
 
 
 def api_key(service: Service) -> str | None:

@@ -18,7 +18,7 @@ from mpctl.quotations import conceal
 from mpctl.rollout.ports import Endpoint, EngineFacts, Sent
 
 _COMPLETION_S = 120.0  # of four tokens, also on a busy engine
-_READ_LOG = "read the engine's log: mpctl local logs"
+_READ_LOG = "read the engine's log"
 _POOL = re.compile(r'^vllm:cache_config_info\{.*?\bkv_cache_size_tokens="(\d+)"', re.MULTILINE)
 
 
@@ -58,7 +58,7 @@ class LocalMeter:
         url = f"{endpoint.base_url}/v1/chat/completions"
         try:
             answer = http.request(
-                "POST", url, json=body, headers=_headers(endpoint), seconds=_COMPLETION_S, socket=endpoint.socket
+                "POST", url, json=body, headers=_headers(endpoint), seconds=_COMPLETION_S, socket=_socket(endpoint)
             )
         except http.NoAnswer as error:
             raise MpctlError(error.message, hint=_READ_LOG) from error
@@ -154,14 +154,10 @@ def read_counters(endpoint: Endpoint) -> Counters:
 
 
 def _metrics(endpoint: Endpoint) -> str:
-    url = f"{endpoint.base_url}/metrics"
     try:
-        answer = http.get(url, headers=_headers(endpoint), socket=endpoint.socket)
+        return http.metrics(endpoint.base_url, headers=_headers(endpoint), socket=_socket(endpoint))
     except http.NoAnswer as error:
         raise CounterError(error.message) from error
-    if answer.status != 200:
-        raise CounterError(f"{url} answered {answer.status}")
-    return answer.text
 
 
 def is_here(endpoint: Endpoint) -> bool:
@@ -175,10 +171,14 @@ def _headers(endpoint: Endpoint) -> dict[str, str]:
     return {"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {}
 
 
+def _socket(endpoint: Endpoint) -> str | None:
+    return http.SAME_USER if endpoint.same_user else endpoint.socket
+
+
 def _get_json(endpoint: Endpoint, path: str) -> dict[str, Any]:
     """Return a JSON object from the engine; empty without one, since it decides nothing."""
     try:
-        answer = http.get(f"{endpoint.base_url}{path}", headers=_headers(endpoint), socket=endpoint.socket)
+        answer = http.get(f"{endpoint.base_url}{path}", headers=_headers(endpoint), socket=_socket(endpoint))
         record = answer.json() if answer.status == 200 else {}
     except (http.NoAnswer, ValueError):
         return {}

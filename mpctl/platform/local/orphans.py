@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mpctl import commands
 from mpctl.platform.local.desired import read_desired, read_observed
 from mpctl.platform.local.files import state_root
 from mpctl.platform.local.processes import alive, identify, stop_group, tagged
@@ -25,8 +26,10 @@ class Orphan:
     @property
     def remedy(self) -> str:
         """Return the advice to adopt or stop the orphan."""
-        stop = "mpctl local down --orphans stops it"
-        return f"mpctl local up {self.arm.split('/')[1]} adopts it, {stop}" if self.adoptable else stop
+        stop = f"{commands.line('local', 'down', '--orphans')} stops it"
+        namespace, service = self.arm.split("/")[:2]
+        adopt = commands.line("local", "up", service, namespace=namespace)
+        return f"{adopt} adopts it, {stop}" if self.adoptable else stop
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""

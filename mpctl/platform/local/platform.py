@@ -15,11 +15,22 @@ from typing import Any
 
 import psutil
 
+from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.estimate.memory import kv_pool_tokens
 from mpctl.manifest import Service, foreign_changes, masked
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
-from mpctl.platform.local.engine import api_key, check_model, engine_command, model_of, notes, read_service, served_name
+from mpctl.platform.local.engine import (
+    DRAIN_S,
+    api_key,
+    check_model,
+    drain_s,
+    engine_command,
+    model_of,
+    notes,
+    read_service,
+    served_name,
+)
 from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
 from mpctl.platform.local.logs import log_end, log_path
 from mpctl.platform.local.processes import (
@@ -31,11 +42,12 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
+from mpctl.quotations import telling_lines
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
 _RESTARTED = "# mpctl: restarted at "
-_STOP_TIMEOUT_S = 75.0  # draining and two signals
+_STOP_TIMEOUT_S = 45.0  # two signals, after the last request
 _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Phase.READY, "Failed": Phase.FAILED}
 
 
@@ -66,7 +78,10 @@ class LocalPlatform:
         """
         desired = read_desired(self.directory)
         if desired is None:
-            raise InputError(f"service {self._namespace}/{self._service} is not up", hint="mpctl local up -f MANIFEST")
+            raise InputError(
+                f"service {self._namespace}/{self._service} is not up",
+                hint=commands.line("local", "up", "-f", "MANIFEST"),
+            )
         return desired
 
     def exists(self) -> bool:
@@ -111,23 +126,27 @@ class LocalPlatform:
         desired = read_desired(self.directory)
         return None if desired is None else desired.text
 
-    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
-        """Refuse a manifest whose model is not on this machine, or a second engine there is no memory for."""
+    def check(
+        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+    ) -> tuple[str, ...]:
+        """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
         service = read_service(arm.manifest, self._service)
         desired = self.desired()
         check_model(service, Path(desired.cwd))
         if side_by_side and arm.id not in desired.arms:
-            self._check_memory(desired.route)
+            self._check_memory(desired.route, 2 if pair else 1)
         return notes(service)
 
-    def _check_memory(self, serving: str) -> None:
-        """Refuse a second engine without memory for it, estimated from the serving one, which the kernel may kill."""
+    def _check_memory(self, serving: str, engines: int) -> None:
+        """Refuse more engines without memory for them, estimated from the serving one, which the kernel may kill."""
         observed = read_observed(self.directory)
         observed_arm = observed.arms.get(serving) if observed else None
-        needed, free = memory_of(observed_arm.process if observed_arm else None), psutil.virtual_memory().available
+        needed = engines * memory_of(observed_arm.process if observed_arm else None)
+        free = psutil.virtual_memory().available
         if free < needed:
+            need = "a second engine needs" if engines == 1 else f"{engines} more engines need"
             raise Refused(
-                f"a second engine needs about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are available",
+                f"{need} about {needed / 2**30:.1f} GiB, {free / 2**30:.1f} GiB are available",
                 hint="--strategy in-place runs one engine at a time",
             )
 
@@ -206,7 +225,15 @@ class LocalPlatform:
             model=served_name(service),
             tokenizer=str(local) if local.exists() else tokenizer,
             token=api_key(service),
+            same_user=True,
         )
+
+    def foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+        """The service was stopped, or its manifest was changed."""
+        title, desired = f"service {self._namespace}/{self._service}", read_desired(self.directory)
+        if desired is None:
+            return f"{title} was stopped"
+        return None if desired.text in {arm.manifest for arm in known} else f"{title} was changed by another client"
 
     def describe_failure(self, arm: Arm) -> str:
         """The lines of the engine's log that name an error, or its last ones, and where the log is."""
@@ -215,9 +242,7 @@ class LocalPlatform:
             lines = masked(log_end(path)).splitlines()
         except FileNotFoundError:
             return f"there is no log {path}"
-        telling = [line for line in lines if "Error" in line and "Traceback" not in line]
-        shown = (telling or lines)[-3:]
-        return "\n".join([*shown, f"the whole log: {path}"])
+        return "\n".join([*telling_lines(lines)[-3:], f"the whole log: {path}"])
 
     # Acting
 
@@ -235,9 +260,11 @@ class LocalPlatform:
             return present
         with locked(self.directory / "desired.lock"):
             if read_desired(self.directory) is not None:
+                up = commands.line("local", "up", self._service, namespace=self._namespace)
+                rollout = commands.line("rollout", self._service, "--spec", "METHOD", namespace=self._namespace)
                 raise Conflict(
                     f"service {self._namespace}/{self._service} is already up with another manifest",
-                    hint=f"mpctl local up {self._service} without -f brings it back; mpctl rollout changes it",
+                    hint=f"{up} without -f brings it back; {rollout} changes it",
                 )
             if port is not None:
                 check_port(port)
@@ -258,8 +285,10 @@ class LocalPlatform:
         return desired
 
     def start(self, arm: Arm) -> None:
-        """Add the arm; a failed one is started afresh."""
+        """Add the arm; a failed one is started afresh, and one that still finishes its requests once it is gone."""
         self._clear_failed(arm)
+        if arm.id not in self.desired().arms:
+            self._wait_until(lambda arms: arm.id not in arms)
         change(self.directory, lambda d: d if arm.id in d.arms else d.with_arm(arm.id, _new(arm)))
         self.ensure_supervisor()
 
@@ -286,9 +315,10 @@ class LocalPlatform:
 
         def edit(desired: Desired) -> Desired:
             if desired.text not in {known.manifest for known in expect}:
+                diff = commands.line("diff", desired.name, namespace=desired.namespace)
                 raise Conflict(
                     f"service {desired.namespace}/{desired.name} was changed by another client meanwhile",
-                    hint="run 'mpctl diff' to see the change; nothing was overwritten",
+                    hint=f"run '{diff}' to see the change; nothing was overwritten",
                 )
             return replace(desired, text=arm.manifest, route=arm.id)
 
@@ -365,7 +395,11 @@ class LocalPlatform:
         self._wait_until(lambda arms: set(arms) <= ids)
 
     def _wait_until(self, reached: Callable[[Mapping[str, ObservedArm]], bool]) -> None:
-        end = time.monotonic() + _STOP_TIMEOUT_S
+        """Wait until the supervisor reports it: engines that stop finish their requests first."""
+        desired = self.desired()
+        drains = [drain_s(read_service(arm.manifest, self._service)) for arm in desired.arms.values()]
+        patience = _STOP_TIMEOUT_S + max(DRAIN_S, *drains)
+        end = time.monotonic() + patience
         while time.monotonic() < end:
             observed = read_observed(self.directory)
             if observed is not None and reached(observed.arms):
@@ -373,7 +407,7 @@ class LocalPlatform:
             self.ensure_supervisor()
             time.sleep(0.1)
         raise MpctlError(
-            f"engines of {self._namespace}/{self._service} did not stop within {_STOP_TIMEOUT_S:.0f} s",
+            f"engines of {self._namespace}/{self._service} did not stop within {patience:.0f} s",
             hint=f"read {self.directory / 'supervisor.log'}; then run the same command again to resume",
         )
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mpctl import bounded, escaping
+from mpctl import bounded, commands, escaping
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.deletion import RecordedFiles
 from mpctl.platform.local.files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
@@ -60,7 +60,7 @@ class LocalStore:
             return ()
         return read_ledger(text, where=str(self._ledger))
 
-    def append(self, *entries: Entry) -> None:
+    def append(self, *entries: Entry, hold: bool = False) -> None:
         """Write entries and wait until they are on the disk. A torn line left by a crash is moved aside first.
 
         Raises:
@@ -77,7 +77,7 @@ class LocalStore:
                 raise Conflict(f"{self._ledger} was written meanwhile", hint="run the same command again")
             _append(file, "".join(f"{entry.to_line()}\n" for entry in entries).encode())
 
-    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
+    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
         """Keep a record of an operation."""
         write_json(self._record(operation, name), record)
 
@@ -91,7 +91,7 @@ class LocalStore:
         for name, record in {**(raw or {}), **records}.items():
             self.save(operation, name, record)
 
-    def load(self, operation: str, name: str) -> dict[str, Any] | None:
+    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None.
 
         Raises:
@@ -137,7 +137,8 @@ class LocalStore:
         if descriptor is None:
             raise Conflict(
                 f"service {self._directory.parent.name}/{self._directory.name} is held by {_holder(note)}",
-                hint="wait for it, or watch it with: mpctl status -w",
+                hint="wait for it, or watch it with: "
+                + commands.line("status", self._directory.name, "-w", namespace=self._directory.parent.name),
             )
         try:
             since = datetime.now(UTC).isoformat(timespec="seconds")

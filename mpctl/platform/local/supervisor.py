@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from mpctl.errors import MpctlError
-from mpctl.platform.http import ANSWER_BYTES
+from mpctl.platform.http import METRICS_BYTES
 from mpctl.platform.local.desired import (
     DESIRED,
     OBSERVED,
@@ -33,15 +33,15 @@ from mpctl.platform.local.desired import (
     read_desired,
     read_observed,
 )
-from mpctl.platform.local.engine import engine_command, engine_environment, read_service
+from mpctl.platform.local.engine import DRAIN_S, drain_s, engine_command, engine_environment, read_service
 from mpctl.platform.local.files import state_root, try_lock, write_json
+from mpctl.platform.local.in_engine.listeners import listener_of, require_this_user
 from mpctl.platform.local.logs import last_log_line, log_path
 from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
 from mpctl.platform.local.router import Router
 
 TICK_S = 0.25
 MAX_PAUSE_S = 60.0
-DRAIN_S = 30.0  # for requests in flight at a switch
 
 
 class Supervisor:
@@ -53,6 +53,8 @@ class Supervisor:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._not_before: dict[str, float] = {}
         self._ports: dict[str, int] = {}
+        self._drain_s: dict[str, float] = {}
+        self._drained_by: dict[str, float] = {}  # monotonic time of each arm that finishes its requests
         self._me = me
         self._desired: Desired | None = None
         self._router: Router | None = None
@@ -84,9 +86,12 @@ class Supervisor:
             self._router = Router(desired.port, self._route)
         await self._router.ensure()
         for arm_id in [a for a in self._arms if a not in desired.arms]:
-            await self._stop(arm_id, drain=True)
+            if await self._drained(arm_id):
+                await self._stop(arm_id)
             self._report()
-        self._ports |= {arm_id: arm.port for arm_id, arm in desired.arms.items()}
+        for arm_id, arm in desired.arms.items():
+            if self._ports.get(arm_id) != arm.port:
+                self._ports[arm_id], self._drain_s[arm_id] = arm.port, _drain_s(arm, desired.name)
         for arm_id, arm in desired.arms.items():
             self._arms[arm_id] = await self._reconcile(arm_id, arm, desired)
         self._report()
@@ -107,7 +112,7 @@ class Supervisor:
                 return observed
             if await asyncio.to_thread(_healthy, arm.port):
                 return replace(observed, phase="Ready", message="")
-            return replace(observed, message=last_log_line(self._log(arm_id)))
+            return replace(observed, message=_foreign_listener(arm.port) or last_log_line(self._log(arm_id)))
         code = self._exit_code(arm_id)
         if observed.phase in ("Starting", "Ready") and observed.process is not None:
             await asyncio.to_thread(stop_group, observed.process)  # children that a dead leader left behind
@@ -154,16 +159,21 @@ class Supervisor:
         child = self._children.pop(arm_id, None)
         return child.wait() if child is not None else None
 
-    async def _drain(self, port: int) -> None:
-        """Let requests end that were sent before the route changed, for a while."""
-        end = time.monotonic() + DRAIN_S
-        while time.monotonic() < end and await asyncio.to_thread(_busy, port):
-            await asyncio.sleep(TICK_S)
+    async def _drained(self, arm_id: str) -> bool:
+        """Return whether an arm that gets no new requests has answered those it had, or its time for them is over."""
+        observed, port = self._arms[arm_id], self._ports.get(arm_id)
+        if observed.phase != "Ready" or port is None:
+            return True
+        end = self._drained_by.setdefault(arm_id, time.monotonic() + self._drain_s.get(arm_id, DRAIN_S))
+        requests = self._router.open(port) if self._router else 0
+        if time.monotonic() > end or not (requests or await asyncio.to_thread(_busy, port)):
+            return True
+        self._arms[arm_id] = replace(observed, message="finishes its requests before it is stopped")
+        return False
 
-    async def _stop(self, arm_id: str, *, drain: bool = False) -> None:
+    async def _stop(self, arm_id: str) -> None:
         observed = self._arms.pop(arm_id)
-        if drain and observed.phase == "Ready" and arm_id in self._ports:
-            await self._drain(self._ports[arm_id])
+        self._drained_by.pop(arm_id, None)
         await asyncio.to_thread(stop_group, observed.process)
         child = self._children.pop(arm_id, None)
         if child is not None:
@@ -182,6 +192,13 @@ class Supervisor:
 
     def _log(self, arm_id: str) -> Path:
         return log_path(self._directory, arm_id)
+
+
+def _drain_s(arm: DesiredArm, name: str) -> float:
+    try:
+        return drain_s(read_service(arm.manifest, name))
+    except MpctlError:
+        return DRAIN_S  # its start reports why
 
 
 def _found_running(directory: Path) -> dict[str, ObservedArm]:
@@ -209,6 +226,13 @@ def _ended(code: int | None) -> str:
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
 
 
+def _foreign_listener(port: int) -> str:
+    listener = listener_of(port)
+    if listener is None or listener[0] == os.geteuid():
+        return ""
+    return f"port {port}, which this engine was to listen on, is taken by another user (uid {listener[0]})"
+
+
 def _healthy(port: int) -> bool:
     return _get(port, "/health") is not None
 
@@ -221,10 +245,13 @@ def _busy(port: int) -> bool:
 
 
 def _get(port: int, path: str) -> str | None:
+    """The answer of an engine of this user; whoever else listens there has nothing to say."""
     try:
+        listener = require_this_user(port)
         with _DIRECT.open(f"http://127.0.0.1:{port}{path}", timeout=2.0) as answer:
-            content: bytes = answer.read(ANSWER_BYTES)
-            return content.decode() if answer.status == 200 else None
+            content: bytes = answer.read(METRICS_BYTES)
+        require_this_user(port, listener)
+        return content.decode() if answer.status == 200 else None
     except (OSError, http.client.HTTPException):
         return None
 

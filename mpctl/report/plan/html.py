@@ -1,5 +1,5 @@
 """A plan as one HTML page with a picture per method: throughput ratio against concurrency with its band, the knee and
-where the KV pool binds. No script, nothing is loaded."""
+where the KV pool binds. No script, nothing is loaded, and the Content-Security-Policy forbids both."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ border-bottom:1px solid var(--line);font-variant-numeric:tabular-nums}
 h2{margin-top:2.2rem;font-size:1.15rem}li{margin:.2rem 0}.gain{color:var(--point)}.loss{color:var(--mark)}
 svg{max-width:100%;height:auto}svg text{fill:var(--muted);font:12px system-ui,sans-serif}
 """
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 48, 16, 16, 36
 
 
@@ -36,6 +37,7 @@ def plan_html(page: Page) -> str:
             body += [picture(section.answered), *map(_table, section.tables), _list(section.details)]
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>Plan: {html.escape(page.title)}</title><style>{_STYLE}</style></head>\n<body>\n"
         + "\n".join(part for part in body if part)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Record = Mapping[str, Any]
+_NO_CALL = "measure first"
 
 
 def band(ratio: Record) -> str:
@@ -14,12 +15,16 @@ def band(ratio: Record) -> str:
 
 
 def answer_rows(answers: Sequence[Record]) -> list[list[str]]:
-    """A line per answer: concurrency, K, both ratios, the call; ``*`` marks where the KV pool limits the batch."""
-    rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", "CALL"]]
+    """A line per answer: concurrency, K, both ratios, the call where there is one; ``*`` marks where the KV pool limits
+    the batch."""
+    called = any(answer["call"] != _NO_CALL for answer in answers)
+    rows = [["CONCURRENCY", "K", "THROUGHPUT RATIO", "TIME-PER-TOKEN RATIO", *(["CALL"] if called else [])]]
     for answer in answers:
         mark = "*" if answer["poolBound"] else ""
         through, time = band(answer["throughputRatio"]), band(answer["timePerTokenRatio"])
-        rows.append([f"{answer['concurrency']:g}", str(answer["k"]), through + mark, time + mark, answer["call"]])
+        rows.append([f"{answer['concurrency']:g}", str(answer["k"]), through + mark, time + mark])
+        if called:
+            rows[-1].append(answer["call"])
     return rows
 
 
@@ -58,7 +63,7 @@ def best_lines(method: Record) -> Iterator[str]:
     yield "smallest K within 2 % of the best, by concurrency: " + "; ".join(parts)
     yield f"crossover: {method['crossover']['text']}"
     rows = sorted({(answer["regime"], answer["publishedRows"]) for answer in method["answers"]})
-    behind = "; ".join(f"{count or 'no'} published ratios {regime}" for regime, count in rows)
+    behind = "; ".join(f"{count or 'no'} published ratios of {regime}" for regime, count in rows)
     yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}"
     if any(answer["poolBound"] for answer in method["answers"]):
         yield "* the KV pool limits the batch: throughput and time per token part there"
@@ -108,14 +113,19 @@ def cost_lines(method: Record) -> Iterator[str]:
         return
     now, then = cost["baselineUsdPerMillionTokens"], cost["candidateUsdPerMillionTokens"]
     by = "measured baseline" if cost["baselineMeasured"] else "the model's baseline, which is no promise"
-    api = "; ".join(f"{hosted['name']} {hosted['usdPerMillionOutputTokens']:g}" for hosted in cost["api"])
     yield (
         f"USD per million output tokens at concurrency {cost['concurrency']:g}: {now:.2f} today, "
         f"{then['value']:.2f} [{then['low']:.2f}-{then['high']:.2f}] with it ({cost['offer']}, {cost['asOf']}; {by}; "
         f"busy all the time)"
     )
-    if api:
-        yield f"hosted models, for orientation: {api}"
+
+
+def hosted_lines(record: Record) -> Iterator[str]:
+    """Prices of hosted models, once for all methods."""
+    cost = next((method["cost"] for method in record["methods"] if method.get("cost")), None)
+    if cost and cost["api"]:
+        api = "; ".join(f"{hosted['name']} {hosted['usdPerMillionOutputTokens']:g}" for hosted in cost["api"])
+        yield f"USD per million output tokens of hosted models, for orientation: {api}"
 
 
 def run_lines(method: Record) -> Iterator[str]:
@@ -128,7 +138,7 @@ def run_lines(method: Record) -> Iterator[str]:
             yield f"  {finding['severity']} {finding['id']}: {finding['reason']}; {finding['todo']}"
         if method["unchecked"]:
             names = ", ".join(dict.fromkeys(text.partition(":")[0] for text in method["unchecked"]))
-            yield f"  unchecked, for lack of facts (mpctl preflight -v says which): {names}"
+            yield f"  unchecked, for lack of facts (-v of a preflight says which): {names}"
     pool = method.get("kvPoolTokens")
     if pool:
         before, after = (" to ".join(dict.fromkeys(f"{v:,.0f}" for v in pool[key])) for key in ("before", "after"))
@@ -210,3 +220,4 @@ def head_lines(record: Record) -> Iterator[str]:
         f"GPU {record['gpu']}, prompts of {record['promptTokens']:.0f} tokens, answers of {record['outputTokens']:.0f}"
     )
     yield from record["notes"]
+    yield from hosted_lines(record)

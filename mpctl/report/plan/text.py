@@ -1,4 +1,4 @@
-"""A plan as text of at most 100 columns, and as Markdown."""
+"""A plan as text, and as Markdown."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from collections.abc import Callable, Sequence
 
 from mpctl.report.plan.page import Page, Rows
 
-_WIDTH = 100
 
-
-def plan_text(page: Page, columns: Callable[[Rows], str]) -> str:
-    """The page for a terminal; ``columns`` aligns a table."""
+def plan_text(page: Page, table: Callable[[Rows, str], str], width: int) -> str:
+    """The page for a terminal of that width; ``table`` aligns and indents a table."""
     title = f"Plan: {page.title}"
     if page.rows is not None:
-        return "\n".join([title, columns(page.rows), _wrapped(page.head, "")])
-    parts = [title, _wrapped(page.head)]
+        return "\n".join([title, table(page.rows, ""), _wrapped(page.head, width, "")])
+    parts = [title, _wrapped(page.head, width)]
     for section in page.sections:
-        parts += ["", section.title, _wrapped(section.runs)]
+        parts += ["", section.title, _wrapped(section.runs, width)]
         for rows in section.tables:
-            parts += ["", textwrap.indent(columns(rows), "  ")]
+            parts += ["", table(rows, "  ")]
         if section.details:
-            parts += ["", _wrapped(section.details)]
+            parts += ["", _wrapped(section.details, width)]
     return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1]))
 
 
-def _wrapped(lines: Sequence[str], indent: str = "  ") -> str:
+def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
     """Lines wrapped to the width, continued with a deeper indent."""
     deeper = indent + "  "
     wrapper = textwrap.TextWrapper(
-        _WIDTH, initial_indent=indent, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+        width, initial_indent=indent, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
     )
     return "\n".join(wrapper.fill(line) for line in lines)
 

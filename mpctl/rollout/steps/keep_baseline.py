@@ -27,12 +27,13 @@ def keep_baseline(context: Context, operation: Operation) -> Retained:
     context.progress.step("keep-baseline", f"starting {plan.baseline_text} again, retained for an instant rollback")
     try:
         context.router.start_retained(arm, route_of(operation))
-        await_ready(context, arm, plan.ready_timeout_s)
+        await_ready(context, arm, plan.ready_timeout_s, name="the retained baseline")
     except MpctlError as error:
         context.progress.note(f"the baseline is not retained, a rollback takes an engine start: {error.message}")
         try:
             context.platform.stop(arm)
         except MpctlError as left:
-            context.progress.note(f"it still runs beside the service: {left.message}; mpctl retire stops it")
+            stop = f"{context.command('retire')} stops it"
+            context.progress.note(f"it still runs beside the service: {left.message}; {stop}")
         return Retained(None, error.message)
     return Retained(arm.id)

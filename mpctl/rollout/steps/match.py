@@ -41,7 +41,7 @@ def check_match(context: Context, operation: Operation) -> Matched:
     plan = operation.plan
     context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
     workload = workload_of(context, operation)
-    endpoint = target_of(context, plan.arm, plan.spec_text).endpoint
+    endpoint = target_of(context, plan.arm, plan.spec_text, name="the candidate").endpoint
     match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
         match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))

@@ -31,12 +31,12 @@ def measure_candidate(context: Context, operation: Operation) -> Measured:
 def measurement(context: Context, operation: Operation) -> Measurement:
     """The measurement of an operation; its records are stored under the operation's id."""
     plan = operation.plan
-    targets = {BASELINE: (plan.baseline_arm, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
+    targets = {BASELINE: (plan.measured_baseline, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
     workload = workload_of(context, operation)
 
     def target(name: str) -> Target:
         try:
-            return target_of(context, *targets[name])
+            return target_of(context, *targets[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
             conceal(error, (prompt for traffic in workload.traffic for prompt in traffic.prompts))
             raise
@@ -51,11 +51,13 @@ def measurement(context: Context, operation: Operation) -> Measurement:
         meter=context.meter,
         progress=context.progress,
         target=target,
+        placement=plan.placement,
+        users=plan.users,
     )
 
 
-def target_of(context: Context, arm: Arm, spec: str) -> Target:
-    """An arm that is ready, to be measured.
+def target_of(context: Context, arm: Arm, spec: str, *, name: str = "the service") -> Target:
+    """An arm that is ready, to be measured. ``name``: of the arm in messages.
 
     Raises:
         MpctlError: it is not ready, or no longer.
@@ -63,7 +65,7 @@ def target_of(context: Context, arm: Arm, spec: str) -> Target:
     state = context.platform.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
         raise MpctlError(
-            f"{arm.id} stopped while it was measured: {state.message or state.phase.value}",
+            f"{name} stopped while it was measured: {state.message or state.phase.value}",
             hint=context.platform.describe_failure(arm),
         )
     return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
@@ -77,7 +79,8 @@ def workload_of(context: Context, operation: Operation) -> Workload:
     """
     workload = stored_workload(context.store, operation)
     if workload is None:
-        raise MpctlError(f"the workload of {operation.id} is gone", hint="mpctl rollback restores the service")
+        hint = f"{context.command('rollback')} restores the service"
+        raise MpctlError(f"the workload of {operation.id} is gone", hint=hint)
     return workload.with_prompts(context.prompts_of)
 
 
@@ -97,9 +100,10 @@ def require_prompts(context: Context, operation: Operation) -> None:
         return
     workload = stored_workload(context.store, operation)
     if workload is not None and (missing := workload.with_prompts(context.prompts_of).missing):
-        files = " ".join(f"--prompts {name}=FILE" for name in missing)
+        files = [word for name in missing for word in ("--prompts", f"{name}=FILE")]
+        again, rollback = context.command("resume", *files), context.command("rollback")
         raise InputError(
             f"{operation.id} still measures, and its prompts of {', '.join(missing)} are stored as digests only",
             field="--prompts",
-            hint=f"give the same files again: mpctl resume {files}; mpctl rollback restores the service without them",
+            hint=f"give the same files again: {again}; {rollback} restores the service without them",
         )

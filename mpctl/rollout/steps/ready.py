@@ -33,14 +33,14 @@ def _nothing() -> None:
 def wait_ready(context: Context, operation: Operation) -> Ready:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
-    context.progress.step("ready", f"waiting for {plan.arm.id}, at most {plan.ready_timeout_s:.0f} s")
+    context.progress.step("ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s")
     if plan.kind is Kind.ROLLBACK and context.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
         # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the rollback stays stuck.
         if plan.strategy is Strategy.IN_PLACE:
             context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
         else:
             context.platform.start(plan.arm)
-    state = await_ready(context, plan.arm, plan.ready_timeout_s)
+    state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm))
     recorded = operation.result("record", Recorded) if plan.kind is Kind.ROLLOUT else None
     pool, baseline = state.kv_pool_tokens, recorded.kv_pool_tokens if recorded else None
     if pool and baseline:
@@ -49,9 +49,25 @@ def wait_ready(context: Context, operation: Operation) -> Ready:
     return Ready(state.id, redacted(state.argv or ()), pool, baseline)
 
 
-def await_ready(context: Context, arm: Arm, timeout_s: float, *, meanwhile: Callable[[], None] = _nothing) -> ArmState:
+def wait_copy_ready(context: Context, operation: Operation) -> Ready:
+    """Wait until the copy of the baseline answers."""
+    plan = operation.plan
+    context.progress.step("ready", f"waiting for the copy of the baseline, at most {plan.ready_timeout_s:.0f} s")
+    state = await_ready(context, plan.measured_baseline, plan.ready_timeout_s, name="the copy of the baseline")
+    return Ready(state.id, redacted(state.argv or ()), state.kv_pool_tokens)
+
+
+def await_ready(
+    context: Context,
+    arm: Arm,
+    timeout_s: float,
+    *,
+    name: str = "the engine",
+    meanwhile: Callable[[], None] = _nothing,
+) -> ArmState:
     """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
-    which start one after the other, it begins anew with each that got ready. ``meanwhile`` is called with each poll.
+    which start one after the other, it begins anew with each that got ready, and where an old one finishes its requests
+    first, with its end. ``meanwhile`` is called with each poll; ``name``: of the arm in messages.
 
     Raises:
         MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.
@@ -61,25 +77,25 @@ def await_ready(context: Context, arm: Arm, timeout_s: float, *, meanwhile: Call
     while True:
         meanwhile()
         state = context.platform.state(arm)
-        if state.pods_ready > most:
-            most, started = state.pods_ready, context.clock.now()
+        if state.pods_ready > most or state.draining:
+            most, started = max(most, state.pods_ready), context.clock.now()
         waited = (context.clock.now() - started).total_seconds()
         if state.phase is Phase.READY and state.endpoint is not None:
             if not state.matches:
                 raise MpctlError(
-                    f"{arm.id} runs with other arguments than its manifest: {' '.join(redacted(state.argv or ()))}",
+                    f"{name} runs with other arguments than its manifest: {' '.join(redacted(state.argv or ()))}",
                     hint="stop whatever else starts this engine",
                 )
             context.meter.complete(state.endpoint)
             return state
         if state.phase in (Phase.FAILED, Phase.ABSENT):
             raise MpctlError(
-                f"{arm.id} did not start: {state.message or 'not found'}",
+                f"{name} did not start: {state.message or 'not found'}",
                 hint=context.platform.describe_failure(arm),
             )
         if waited > timeout_s:
             raise MpctlError(
-                f"{arm.id} was not ready within {timeout_s:.0f} s: {state.message}",
+                f"{name} was not ready within {timeout_s:.0f} s: {state.message}",
                 hint="give it longer with --timeout, or read its log; " + context.platform.describe_failure(arm),
             )
         context.progress.update(f"{state.message or 'starting'} ({waited:.0f} s)")

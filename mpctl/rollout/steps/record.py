@@ -55,10 +55,10 @@ def _keep_reference(context: Context, operation: Operation) -> None:
     try:
         reference = Reference.of(measurement(context, operation).run(), operation.plan.spec)
     except MpctlError as error:
-        context.progress.note(f"no reference for mpctl watch: {error.message}")
+        context.progress.note(f"no reference for the watch: {error.message}")
         return
     if reference is not None:
-        context.store.save(operation.id, REFERENCE, reference.to_record())
+        context.store.save_all(operation.id, {REFERENCE: reference.to_record()})
 
 
 def record_restarted(context: Context, operation: Operation) -> Recorded:

@@ -19,14 +19,21 @@ def retire(context: Context, operation: Operation) -> Retired:
     """Stop the other arms, unless they are retained for an instant rollback."""
     if operation.plan.keep_baseline:
         return Retired(operation.plan.baseline_arm.id)
-    context.progress.step("retire", "stopping the other engine")
+    context.progress.step("retire", "stopping the other engine once it has answered its requests")
     context.platform.stop_all_except(operation.plan.arm)
     return Retired()
 
 
+def stop_copy(context: Context, operation: Operation) -> Nothing:
+    """Stop the copy of the baseline, which was only measured."""
+    context.progress.step("retire", "stopping the copy of the baseline")
+    context.platform.stop(operation.plan.measured_baseline)
+    return Nothing()
+
+
 def stop_replaced(context: Context, operation: Operation) -> Nothing:
     """Stop the engine that a restart replaced; a retained baseline stays."""
-    context.progress.step("retire", "stopping the replaced engine")
+    context.progress.step("retire", "stopping the replaced engine once it has answered its requests")
     context.platform.stop(operation.plan.baseline_arm)
     return Nothing()
 

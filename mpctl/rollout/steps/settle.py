@@ -31,7 +31,7 @@ def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], No
     context.progress.step(
         "settle", f"waiting until every pod runs {plan.spec_text}, at most {plan.ready_timeout_s:.0f} s"
     )
-    state = await_ready(context, plan.arm, plan.ready_timeout_s, meanwhile=meanwhile)
+    state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm), meanwhile=meanwhile)
     context.platform.restore_strategy(plan.arm)
     return Settled(state.id, redacted(state.argv or ()))
 

@@ -26,6 +26,14 @@ def start(context: Context, operation: Operation) -> Started:
     return Started(plan.arm.id)
 
 
+def start_copy(context: Context, operation: Operation) -> Started:
+    """Start a copy of the baseline beside the service, which keeps its users."""
+    copy = operation.plan.measured_baseline
+    context.progress.step("start", "starting a copy of the baseline without users")
+    context.platform.start(copy)
+    return Started(copy.id)
+
+
 def switch(context: Context, operation: Operation) -> Started:
     """Stop the serving arm and start the other in its place."""
     plan = operation.plan

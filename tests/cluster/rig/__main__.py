@@ -32,6 +32,10 @@ def main() -> int:
     parser.add_argument("--nodes", type=int, default=2, help="nodes (2)")
     parser.add_argument("--gpus", type=int, default=1, help="L4s of each node (1)")
     parser.add_argument("--cloud", choices=["gke", "eks"], default="gke", help="whose labels the nodes have (gke)")
+    parser.add_argument(
+        "--with", dest="extras", metavar="NAMES", type=_extras, default=frozenset(),
+        help=f"also {', '.join(binaries.extras())}, each a build of its own; named with commas",
+    )  # fmt: skip
     parser.add_argument("--gateway-api", action="store_true", help="KServe writes HTTPRoutes instead of Ingresses")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
@@ -41,14 +45,20 @@ def main() -> int:
 def up(options: argparse.Namespace) -> int:
     """Start in the background; returns when the cluster is ready."""
     if _running(options.folder):
+        missing = sorted(options.extras - set((options.folder / "extras").read_text().split()))
+        if missing:
+            sys.stderr.write(f"error: the cluster is up without {', '.join(missing)}\nhint: scripts/cluster down\n")
+            return 2
         sys.stderr.write("the cluster is up already\n")
         return 0
     try:
-        binaries.find()
+        binaries.build(binaries.BASE, *(binaries.extras()[name] for name in sorted(options.extras)))
     except binaries.Missing as missing:
         sys.stderr.write(f"error: {missing}\n")
         return 2
-    (options.folder / "kubeconfig").unlink(missing_ok=True)
+    for name in ("kubeconfig", "prometheus"):
+        (options.folder / name).unlink(missing_ok=True)
+    (options.folder / "extras").write_text(" ".join(options.extras))
     log = options.folder / "log"
     command = [sys.executable, "-m", "tests.cluster.rig", str(options.folder), "run", *_settings(options)]
     with log.open("wb") as output:
@@ -90,16 +100,21 @@ def env(options: argparse.Namespace) -> int:
     sys.stdout.write(f"export KUBECONFIG={shlex.quote(str(options.folder / 'kubeconfig'))}\n")
     sys.stdout.write(f'export PATH={shlex.quote(str(kubectl))}:"$PATH"\n')
     sys.stdout.write(f"export RIG_GATEWAY={shlex.quote(gateway)}\n")
+    if (options.folder / "prometheus").exists():
+        address = (options.folder / "prometheus").read_text()
+        sys.stdout.write(f"export RIG_PROMETHEUS={shlex.quote(address)}\n")
     return 0
 
 
 def run(options: argparse.Namespace) -> int:
     """Be the cluster until SIGTERM."""
     machine = (L4_EKS if options.cloud == "eks" else L4).with_gpus(options.gpus)
-    settings = Settings(nodes=(machine,) * options.nodes, gateway_api=options.gateway_api)
+    settings = Settings(nodes=(machine,) * options.nodes, gateway_api=options.gateway_api, extras=options.extras)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     with Cluster(settings) as cluster:
         (options.folder / "gateway").write_text(cluster.gateway.url)
+        if "prometheus" in options.extras:
+            (options.folder / "prometheus").write_text(cluster.prometheus.url)
         scratch = cluster.kubeconfig_for(cluster.admin, options.folder / ".kubeconfig")
         scratch.replace(options.folder / "kubeconfig")
         sys.stderr.write(f"ready: {cluster.timing.parts}, MiB: {cluster.memory()}, logs: {cluster.processes.logs}\n")
@@ -109,7 +124,15 @@ def run(options: argparse.Namespace) -> int:
 
 def _settings(options: argparse.Namespace) -> list[str]:
     arguments = ["--nodes", str(options.nodes), "--gpus", str(options.gpus), "--cloud", options.cloud]
+    arguments += ["--with", ",".join(sorted(options.extras))] if options.extras else []
     return arguments + (["--gateway-api"] if options.gateway_api else [])
+
+
+def _extras(text: str) -> frozenset[str]:
+    names = frozenset(text.split(","))
+    if unknown := sorted(names - binaries.extras().keys()):
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(binaries.extras())}")
+    return names
 
 
 def _running(folder: Path) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 ANNOTATION = "rig.mpctl.dev/behave"
@@ -46,6 +46,7 @@ class Unit:
     ready: bool = False
     up: bool = False
     argv: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
     async def pause(self, seconds: float) -> None:
         """Until its process ends, at most ``seconds``. Not by ``asyncio.wait_for``: it loses a cancellation that comes

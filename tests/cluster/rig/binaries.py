@@ -7,7 +7,8 @@ cache keyed by these files, so a change of a version builds again and several ch
 and Gateway API's definitions come out of the same modules.
 
 ``MPCTL_RIG_ASSETS`` and ``KUBEBUILDER_ASSETS`` name directories whose programs are taken before ours.
-``MPCTL_RIG_CACHE`` moves the cache. ``python -m tests.cluster.rig.binaries`` builds and prints where things are.
+``MPCTL_RIG_CACHE`` moves the cache. ``python -m tests.cluster.rig.binaries [EXTRA ...|all]`` builds and prints where
+things are.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,13 +36,14 @@ _VERSION = "k8s.io/component-base/version"
 
 @dataclass(frozen=True)
 class Program:
-    """One binary: the module that pins it, its package, linker flags and build tags. ``slow``: shown before a build."""
+    """One binary: the module that pins it, its package, linker flags and build tags. ``build_s``: seconds that a build
+    takes on two cores after those before it."""
 
     name: str
     module: str
     package: str
     ldflags: str = "-s -w"
-    slow: str = "1 minute"
+    build_s: int = 60
     tags: str = ""
 
 
@@ -56,12 +58,12 @@ _STAMP = " ".join(
     ]
 )
 PROGRAMS = (
-    Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _STAMP, "5 minutes"),
-    Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _STAMP),
-    Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", _STAMP),
-    Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _STAMP),
-    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3"),
-    Program("kserve-manager", "kserve", "github.com/kserve/kserve/cmd/manager", slow="3 minutes"),
+    Program("kube-apiserver", "kubernetes", "k8s.io/kubernetes/cmd/kube-apiserver", _STAMP, 340),
+    Program("kube-controller-manager", "kubernetes", "k8s.io/kubernetes/cmd/kube-controller-manager", _STAMP, 65),
+    Program("kube-scheduler", "kubernetes", "k8s.io/kubernetes/cmd/kube-scheduler", _STAMP, 6),
+    Program("kubectl", "kubernetes", "k8s.io/kubernetes/cmd/kubectl", _STAMP, 25),
+    Program("etcd", "kubernetes", "go.etcd.io/etcd/server/v3", build_s=10),
+    Program("kserve-manager", "kserve", "github.com/kserve/kserve/cmd/manager", build_s=160),
 )
 
 # (module, folder of YAML files inside it); each document is kept as JSON, since the largest takes seconds to parse.
@@ -92,13 +94,20 @@ _PROMETHEUS = "github.com/prometheus/prometheus/cmd"
 
 
 def _prometheus(name: str) -> Recipe:
-    program = Program(name, "prometheus", f"{_PROMETHEUS}/{name}", slow="2 minutes", tags=_LEAN)
+    program = Program(name, "prometheus", f"{_PROMETHEUS}/{name}", build_s=125, tags=_LEAN)
     return Recipe(("prometheus",), (program,), {}, "prometheus")
 
 
 PROMTOOL, PROMETHEUS = _prometheus("promtool"), _prometheus("prometheus")
 _HELM = f"-s -w -X helm.sh/helm/v3/internal/version.version={HELM_VERSION}"
 HELM = Recipe(("helm",), (Program("helm", "helm", "helm.sh/helm/v3/cmd/helm", _HELM),), {}, "helm")
+
+
+def extras() -> dict[str, Recipe]:
+    """What a cluster can have beyond BASE, by the name that ``scripts/cluster up --with`` takes."""
+    from . import knative, llmisvc, lws
+
+    return {"llm": llmisvc.RECIPE, "lws": lws.RECIPE, "knative": knative.RECIPE, "prometheus": PROMETHEUS}
 
 
 class Missing(Exception):
@@ -126,8 +135,7 @@ def find(recipe: Recipe = BASE) -> Assets:
     Raises:
         Missing: there is no Go toolchain that can build them, or a build failed.
     """
-    if not is_built(recipe):
-        _make(recipe)
+    build(recipe)
     definitions = _definitions(recipe)
     assert definitions is not None
     return Assets(_programs(recipe), definitions)
@@ -142,14 +150,48 @@ def is_built(recipe: Recipe = BASE) -> bool:
     return Path() not in _programs(recipe).values() and _definitions(recipe) is not None
 
 
-def _make(recipe: Recipe) -> None:
+def build(*recipes: Recipe) -> None:
+    """Build what several recipes lack, with the time that all of it takes.
+
+    Raises:
+        Missing: as :func:`find`.
+    """
+    lacking = [recipe for recipe in recipes if not is_built(recipe)]
+    progress = Progress([p for recipe in lacking for p in recipe.programs if _programs(recipe)[p.name] == Path()])
+    for recipe in lacking:
+        _make(recipe, progress)
+
+
+class Progress:
+    """What is built in which order, and about how long the rest takes: the programs' seconds on two cores, scaled by
+    how long those that were built took here."""
+
+    def __init__(self, programs: Sequence[Program]) -> None:
+        self._programs = list(programs)
+        self._expected_s = self._took_s = 0.0
+
+    def line(self, program: Program) -> str:
+        """For the screen, before a program is built."""
+        place = self._programs.index(program)
+        pace = self._took_s / self._expected_s if self._expected_s else 1.0
+        minutes = max(1, round(pace * sum(p.build_s for p in self._programs[place:]) / 60))
+        return f"building {program.name} ({place + 1} of {len(self._programs)}), about {minutes} min left"
+
+    def built(self, program: Program, seconds: float) -> None:
+        """Note how long a program took."""
+        self._expected_s += program.build_s
+        self._took_s += seconds
+
+
+def _make(recipe: Recipe, progress: Progress) -> None:
     cache = cache_folder(recipe)
     with _locked(cache):
         go = None
-        for place, program in enumerate(recipe.programs, 1):
+        for program in recipe.programs:
             if _programs(recipe)[program.name] == Path():
                 go = go or _go()
-                _build(go, program, cache / "bin", f"{place} of {len(recipe.programs)}")
+                _say(progress.line(program))
+                progress.built(program, _build(go, program, cache / "bin"))
         if _definitions(recipe) is None:
             _extract(go or _go(), cache / "definitions", recipe)
 
@@ -240,10 +282,10 @@ def _version(go: str, environment: dict[str, str]) -> str:
     return done.stdout.split()[2] if done.returncode == 0 else ""
 
 
-def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path, place: str) -> None:
+def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path) -> float:
+    """Build a program; the seconds that it took."""
     command, environment = go
     folder.mkdir(parents=True, exist_ok=True)
-    _say(f"building {program.name} ({place}), up to {program.slow} on two cores")
     start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         target = Path(scratch) / program.name
@@ -259,7 +301,9 @@ def _build(go: tuple[str, dict[str, str]], program: Program, folder: Path, place
         if done.returncode:
             raise Missing(f"{program.name} could not be built in {HERE / program.module}:\n{done.stderr[-3000:]}")
         target.replace(folder / program.name)
-    _say(f"built {program.name} in {time.monotonic() - start:.0f} s")
+    seconds = time.monotonic() - start
+    _say(f"built {program.name} in {seconds:.0f} s")
+    return seconds
 
 
 def _extract(go: tuple[str, dict[str, str]], folder: Path, recipe: Recipe) -> None:
@@ -294,10 +338,19 @@ def _say(text: str) -> None:
     sys.stderr.flush()
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str]) -> int:
+    """Build BASE and the named extras and print where the programs are. ``all``: everything that a test needs; of that
+    only BASE must succeed, the test that wants something else builds it or says why it cannot."""
+    everything = {**extras(), "promtool": PROMTOOL, "helm": HELM}
     try:
-        assets = find()
+        build(BASE, *(everything.values() if "all" in arguments else map(everything.__getitem__, arguments)))
     except Missing as missing:
         _say(f"error: {missing}")
-        sys.exit(2)
+        if "all" not in arguments or not is_built(BASE):
+            return 2
     sys.stdout.write(f"{cache_folder()}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -34,10 +34,13 @@ from .gateway import Gateway
 from .knative import Knative
 from .kserve import KServe
 from .kubelet import Kubelet
+from .llmisvc import LlmServices
+from .lws import LeaderWorkerSets
 from .metrics_api import MetricsApi
 from .nodes import L4, Machine, Nodes
 from .pods import Pods
 from .processes import Processes, Slot
+from .prometheus import Prometheus
 from .proxy import Proxy
 
 ADMIN = "kubernetes-admin"
@@ -49,14 +52,14 @@ class Settings:
     """What a cluster is made of. ``nodes`` are there from the start, more can be added.
 
     ``gateway_api``: whether KServe writes HTTPRoutes (True) or Ingresses; the definitions and the gateway are there
-    either way. ``kserve``: False leaves KServe out. ``knative``: Knative Serving, too (another build).
+    either way. ``kserve``: False leaves KServe out. ``extras``: names of ``binaries.extras``, each another build.
     ``hpa_period_s``: how often the autoscaler looks (15 s by default in Kubernetes). ``hpa_settle_s``: its wait before
     it scales down (300 s by default).
     """
 
     nodes: Sequence[Machine] = (L4, L4)
     kserve: bool = True
-    knative: bool = False
+    extras: frozenset[str] = frozenset()
     gateway_api: bool = False
     hpa_period_s: int = 2
     hpa_settle_s: int = 2
@@ -131,7 +134,7 @@ class Cluster:
         self.proxy = Proxy(self)
         self.pods.proxy_url, self.pods.api_server = self.gateway.proxy_url, self.proxy.url
         self.run(self._start_own())
-        if self.settings.knative:
+        if "knative" in self.settings.extras:
             self.knative = Knative(self)
             self.knative.start()
             self.timing.mark("knative")
@@ -139,6 +142,18 @@ class Cluster:
             self.kserve = KServe(self, gateway_api=self.settings.gateway_api)
             self.kserve.start()
             self.timing.mark("kserve")
+        for name in sorted(self.settings.extras - {"knative"}):
+            self.add(name)
+
+    def add(self, name: str) -> None:
+        """Start one of ``binaries.extras`` beside KServe; it ends with the cluster. Knative cannot be added: KServe's
+        manager looks for it when it starts."""
+        if name == "prometheus":
+            self.prometheus = Prometheus(self)
+            self.prometheus.start()
+        else:
+            {"llm": LlmServices, "lws": LeaderWorkerSets}[name](self).start()
+        self.timing.mark(name)
 
     async def _start_own(self) -> None:
         serving = self.authority.sign(

@@ -2,8 +2,11 @@
 
 A pod's ``http_proxy`` is :attr:`Gateway.proxy_url`: ``http://NAME.NAMESPACE.svc.cluster.local`` and pod addresses lead
 through it to the pods' processes. Requests to :attr:`Gateway.url` with a ``Host`` are routed by the HTTPRoutes that
-name the gateway: host names, path prefixes, weights, mirrored requests and header changes; what a route says beyond
-that is ignored. Routes and the Gateway get their status, as a controller's would.
+name the gateway: host names, path prefixes, weights, mirrored requests, header changes and ``timeouts.request``, whose
+seconds pass ``faster`` times as fast; what a route says beyond that is ignored. A request past its timeout gets 504, or
+a broken stream where its answer has begun. Unlike Envoy, a route without one has no limit. Endpoints are dropped
+``lag_s`` after the API server has said so, as by proxies that learn of it late. Routes and the Gateway get their
+status, as a controller's would.
 
 Weights and shares of mirrors are kept exactly, by smooth weighted round robin: of a hundred requests at weight 1 of
 100, one goes there. A copy is sent beside its request, and its answer is read and dropped.
@@ -21,6 +24,8 @@ from urllib.parse import urlsplit
 
 import aiohttp
 from aiohttp import web
+
+from mpctl.methods.preflight.drain import duration_s
 
 from .api import Api, ApiError
 from .pods import Pods
@@ -49,6 +54,7 @@ class Gateway:
         self._slices: dict[str, dict] = {}
         self._credit: dict[tuple[str, int], list[float]] = {}
         self._turn = itertools.count()
+        self.faster, self.lag_s = 1.0, 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._copies: set[asyncio.Task[None]] = set()
         self._runner: web.AppRunner | None = None
@@ -149,7 +155,11 @@ class Gateway:
             if kind == "services":
                 self._keep(self._services, (meta["namespace"], meta["name"]), event, record)
             else:
-                self._keep(self._slices, meta["uid"], event, record)
+                change = self._slices, meta["uid"], event, record
+                if self.lag_s:
+                    asyncio.get_running_loop().call_later(self.lag_s, self._keep, *change)
+                else:
+                    self._keep(*change)
 
     @staticmethod
     def _keep(known: dict, key: Any, event: str, record: dict) -> None:
@@ -229,7 +239,8 @@ class Gateway:
         self.routed[namespace, backend["name"]] += 1
         if target is None:
             return web.Response(status=503, text=f"no endpoint is ready for service {namespace}/{backend['name']}")
-        return await self._send(request, target, path, headers, body)
+        limit_s = duration_s(rule.get("timeouts", {}).get("request", "0s")) / self.faster
+        return await self._send(request, target, path, headers, body, limit_s)
 
     async def _direct(self, host: str, port: int) -> str | None:
         """A Service's or a pod's own address."""
@@ -309,13 +320,17 @@ class Gateway:
                     await answer.read()
 
     async def _send(
-        self, request: web.Request, target: str, path: str, headers: dict, body: bytes
+        self, request: web.Request, target: str, path: str, headers: dict, body: bytes, limit_s: float = 0.0
     ) -> web.StreamResponse:
         assert self._session is not None
+        response = None
         try:
-            async with self._session.request(
-                request.method, f"http://{target}{path}", data=body or None, headers=headers, allow_redirects=False
-            ) as answer:
+            async with (
+                asyncio.timeout(limit_s or None),
+                self._session.request(
+                    request.method, f"http://{target}{path}", data=body or None, headers=headers, allow_redirects=False
+                ) as answer,
+            ):
                 passed_on = {k: v for k, v in answer.headers.items() if k.lower() not in HOP}
                 response = web.StreamResponse(status=answer.status, headers=passed_on)
                 await response.prepare(request)
@@ -323,6 +338,12 @@ class Gateway:
                     await response.write(chunk)
                 await response.write_eof()
                 return response
+        except TimeoutError:
+            if response is None:
+                return web.Response(status=504, text="upstream request timeout")
+            if request.transport:
+                request.transport.abort()
+            return response
         except (aiohttp.ClientConnectorError, ConnectionResetError, aiohttp.ServerDisconnectedError) as error:
             return web.Response(status=503, text=f"upstream connect error: {error}")
 

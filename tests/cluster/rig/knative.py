@@ -29,7 +29,7 @@ CONTROLLER = "knative-controller"
 SERVING = "knative.dev/serving"
 RECIPE = Recipe(
     ("knative",),
-    (Program(CONTROLLER, "knative", "./controller", slow="3 minutes"),),
+    (Program(CONTROLLER, "knative", "./controller", build_s=125),),
     {
         "knative-crds": (SERVING, "config/core/300-resources"),
         "knative-config": (SERVING, "config/core/configmaps"),

@@ -137,7 +137,7 @@ class KServe:
             "ingress": {
                 "enableGatewayApi": self._gateway_api,
                 "kserveIngressGateway": f"{GATEWAY_NAMESPACE}/{GATEWAY}",
-                "disableIstioVirtualHost": self._cluster.settings.knative,
+                "disableIstioVirtualHost": "knative" in self._cluster.settings.extras,
             },
         }
         data = {k: v for k, v in config["data"].items() if not k.startswith("_")}

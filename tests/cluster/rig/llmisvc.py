@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RECIPE = Recipe(
     ("kserve",),
-    (Program("llmisvc-manager", "kserve", f"{KSERVE}/cmd/llmisvc", slow="2 minutes"),),
+    (Program("llmisvc-manager", "kserve", f"{KSERVE}/cmd/llmisvc", build_s=30),),
     {
         "llmisvc-crds": (KSERVE, "config/crd/full/llmisvc"),
         "llmisvc-webhooks": (KSERVE, "config/webhook/llmisvc"),

@@ -22,7 +22,7 @@ _SYSTEM = "lws-system"
 _OF_A_SET = {"matchExpressions": [{"key": "leaderworkerset.sigs.k8s.io/name", "operator": "Exists"}]}
 RECIPE = Recipe(
     ("lws",),
-    (Program(_NAME, "lws", f"{LWS}/cmd"),),
+    (Program(_NAME, "lws", f"{LWS}/cmd", build_s=10),),
     {"lws-crds": (LWS, "config/crd/bases"), "lws-webhooks": (LWS, "config/webhook")},
     "lws",
 )

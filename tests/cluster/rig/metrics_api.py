@@ -2,7 +2,7 @@
 
 The APIService's Service is of type ExternalName and leads to this process; the aggregator of the API server does the
 rest. A metric's value per pod is what a test set (:meth:`MetricsApi.set`), or is read from the pod's own ``/metrics``
-as the recording rules do, without their windows.
+as the recording rules do, without their windows. The rig's Prometheus (``prometheus.py``) learns its targets here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from .processes import Slot
 GROUP, VERSION = "custom.metrics.k8s.io", "v1beta2"
 PORT = 6444
 WAIT, BUSY, HOLD = READ = ("queue_wait_ms", "engine_busy_ratio", "engine_hold_ratio")
+TARGETS = "/targets"  # where the rig's Prometheus asks which pods there are
 MOST_HELD = 0.6  # as in manifests/monitoring/prometheusrule-queue-wait.yaml
 SUM, COUNT = "vllm:request_queue_time_seconds_sum", "vllm:request_queue_time_seconds_count"
 
@@ -53,6 +54,7 @@ class MetricsApi:
     async def start(self, context: ssl.SSLContext) -> None:
         """Listen, and register with the API server."""
         app = web.Application()
+        app.router.add_get(TARGETS, self._targets)
         app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
         await self._runner.setup()
@@ -106,6 +108,11 @@ class MetricsApi:
         if len(words) == 5 and words[0] == "namespaces" and words[2] == "pods":
             return await self._values_of(request, namespace=words[1], pod=words[3], metric=words[4])
         return web.json_response({"kind": "Status", "code": 404}, status=404)  # not dropped, or discovery never ends
+
+    async def _targets(self, _: web.Request) -> web.Response:
+        """Every pod that runs, with the labels that a PodMonitor gives."""
+        pods = [pod for pod in self._pods.running.values() if pod.address and not pod.job]
+        return web.json_response([{"targets": [_target(pod)], "labels": _labels(pod)} for pod in pods])
 
     async def _values_of(self, request: web.Request, *, namespace: str, pod: str, metric: str) -> web.Response:
         self.asked += 1
@@ -193,6 +200,15 @@ def argument(pod: Pod, name: str) -> str | None:
         if word == name:
             return str(words[index + 1])
     return None
+
+
+def _target(pod: Pod) -> str:
+    return f"{pod.real_address}:{port_of(pod)}"
+
+
+def _labels(pod: Pod) -> dict[str, str]:
+    service = pod.object["metadata"].get("labels", {}).get("serving.kserve.io/inferenceservice")
+    return {"namespace": pod.namespace, "pod": pod.name, **({"inference_service": service} if service else {})}
 
 
 def _item(namespace: str, name: str, metric: str, value: float) -> dict[str, Any]:

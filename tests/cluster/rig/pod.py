@@ -1,10 +1,11 @@
 """One pod's life on a node of ours.
 
 What a kubelet does here: addresses, volumes and environment, containers started, probed, restarted with a growing pause
-(a hundred times faster than a kubelet's), ended with SIGTERM and after the grace SIGKILL, deletions finished, the phase
-of a Job's pod. Not modelled: image pulls, init containers (they are said to have completed), exec probes and hooks,
-resource limits, eviction. Probes are asked several times a second whatever their period, since tests wait for them;
-``failureThreshold`` counts.
+(a hundred times faster than a kubelet's), ended with their preStop hooks, SIGTERM and after the grace SIGKILL,
+deletions finished, the phase of a Job's pod. A hook that sleeps takes a tenth of its seconds, and one that is a command
+runs in the container's environment. Not modelled: image pulls, init containers (they are said to have completed), exec
+probes, postStart and HTTP hooks, resource limits, eviction by the kubelet. Probes are asked several times a second
+whatever their period, since tests wait for them; ``failureThreshold`` counts.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 PROBE_S = 0.1
 STEADY_S = 1.0
+HOOKS_FASTER = 10.0  # than the seconds that they name
+LAST_S = 2.0  # what a kubelet grants a container whose hook took the whole grace period
 PAUSES_S = (0.3, 0.6, 1.2, 2.5, 5.0)
 
 
@@ -77,6 +80,8 @@ class Pod:
         """Deleted by force, or we finished the deletion."""
         self._killed = True
         self.ending.set()
+        for unit in self.units:
+            self.signal(unit, signal.SIGKILL)
 
     def signal(self, unit: Unit, number: int) -> None:
         """Signal a container with all its processes."""
@@ -230,6 +235,7 @@ class Pod:
         environment = {**base, "HOSTNAME": self.name, **own}
         unit.argv = tuple(containers.replace_mounts(w, mounts) for w in containers.argv(unit.spec, environment))
         folder = Path(containers.replace_mounts(unit.spec.get("workingDir", ""), mounts) or self.folder)
+        unit.environment = self._pods.processes.environment({**environment, "no_proxy": self.real_address})
         log = self.log(unit.name)
         if log.exists():
             log.replace(self.log(unit.name, previous=True))
@@ -254,11 +260,20 @@ class Pod:
         behave = self._pods.behave(self.object)
         if not self._killed and behave.stop_s:
             await asyncio.sleep(min(behave.stop_s, grace))
+        left = grace
+        if grace:
+            began = time.monotonic()
+            hooks = [asyncio.create_task(self._hook(unit)) for unit in self.units]
+            await asyncio.wait(hooks, timeout=grace)
+            for hook in hooks:
+                hook.cancel()
+            await asyncio.gather(*hooks, return_exceptions=True)  # a hook that fails is done
+            left = max(grace - (time.monotonic() - began), LAST_S)
         for unit in self.units:
             self.signal(unit, signal.SIGTERM if grace else signal.SIGKILL)
         ended = [asyncio.create_task(u.process.wait()) for u in self.units if u.process]
         if ended:
-            _, running = await asyncio.wait(ended, timeout=grace or 5)
+            _, running = await asyncio.wait(ended, timeout=left or 5)
             for unit in self.units:
                 self.signal(unit, signal.SIGKILL)
             await asyncio.gather(*running)
@@ -267,6 +282,28 @@ class Pod:
             body = {"gracePeriodSeconds": 0, "preconditions": {"uid": self.uid}}
             with suppress(ApiError):  # gone already, or another pod of the name
                 await self._pods.api.request("DELETE", path, body)
+
+    async def _hook(self, unit: Unit) -> None:
+        """Run the preStop hook of a container that runs."""
+        if unit.process is None or unit.process.returncode is not None:
+            return
+        hook = (unit.spec.get("lifecycle") or {}).get("preStop") or {}
+        command = [str(word) for word in hook.get("exec", {}).get("command", ())]
+        slept = float(hook.get("sleep", {}).get("seconds", 0))
+        if len(command) == 2 and command[0].rpartition("/")[2] == "sleep":
+            command, slept = [], float(command[1])
+        await asyncio.sleep(slept / HOOKS_FASTER)
+        if command and unit.process.returncode is None:
+            words = [word.replace("localhost", self.real_address) for word in command]
+            with self.log(f"{unit.name}.prestop").open("wb") as output:
+                process = await asyncio.create_subprocess_exec(
+                    *words, stdout=output, stderr=output, env=unit.environment, start_new_session=True
+                )
+                try:
+                    await process.wait()
+                finally:
+                    if process.returncode is None:
+                        process.kill()
 
     async def _post(self) -> None:
         """Write the status if it changed. One at a time: of two containers' an older one could be written last."""

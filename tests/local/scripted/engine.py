@@ -3,8 +3,9 @@
 Real: the process, its arguments, its address, chat and plain completions (whole or streamed, with usage), /health,
 /version, /v1/models, and vLLM's metric names with counters that add up. Left out: a model (the answer is the prompt,
 word by word), batching (a request never slows another), KV memory, sampling, prefill, every flag but the few read here.
-A token costs a fixed time. Under speculation a step drafts two tokens and commits two, one of them accepted, for the
-price of one. Start-up takes a tenth of a second.
+On SIGTERM it ends at once and cuts its answers, as vLLM does; with --shutdown-timeout it refuses new requests and
+finishes those it has, for so many seconds. A token costs a fixed time. Under speculation a step drafts two tokens and
+commits two, one of them accepted, for the price of one. Start-up takes a tenth of a second.
 
 The environment variable SCRIPT changes it, as JSON:
 
@@ -27,6 +28,7 @@ A script under the key ``speculating`` holds for a speculating engine only.
 import itertools
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -92,6 +94,15 @@ class Model:
         self.cache = set()
         self.serial = itertools.count(1)
         self.failed = 0.0
+        self.ending = False
+
+    def end(self, seconds):
+        """Finish the requests that run or wait, for so many seconds, and exit."""
+        self.ending = True
+        limit = time.monotonic() + seconds
+        while time.monotonic() < limit and (self.counts["running"] or self.counts["waiting"]):
+            time.sleep(0.02)
+        os._exit(0)
 
     def admit(self):
         """Wait for a slot; the seconds it took."""
@@ -245,6 +256,9 @@ class Handler(BaseHTTPRequestHandler):
         words = prompt.split()[: int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)]
         if self.model.speculating and self.model.script.get("other"):
             words = ["other", *words]
+        if self.model.ending:
+            self.json({"error": {"message": "the engine shuts down", "code": 503}}, 503)
+            return
         if self.model.fails():
             self.json({"error": {"message": "scripted to fail", "code": 500}}, 500)
             return
@@ -282,6 +296,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
+        self.send_header("Connection", "close" if self.close_connection else "keep-alive")
         self.end_headers()
         head = self.head(body, chat=chat)
         if chat:
@@ -313,6 +328,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(status)
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
+        self.send_header("Connection", "close" if self.close_connection else "keep-alive")
         self.end_headers()
         self.wfile.write(content)
 
@@ -335,6 +351,9 @@ def serve(arguments, host="127.0.0.1"):
         sys.exit(model.script["exit"])
     time.sleep(model.script.get("start_s", 0.1))
     port = int(value_of(arguments, "--port") or 8000)
+    drain_s = float(value_of(arguments, "--shutdown-timeout") or 0)
+    if drain_s:
+        signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=model.end, args=(drain_s,)).start())
     sys.stdout.write(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}\n")
     sys.stdout.flush()
     Server((host, port), type("Bound", (Handler,), {"model": model})).serve_forever()

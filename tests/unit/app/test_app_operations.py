@@ -172,3 +172,18 @@ def test_history_and_diff_read_what_was_recorded():
     assert text.startswith("--- svc (revision 1)\n+++ svc (live)\n")
     assert diff.run(session, DiffRequest()) == text
     assert diff.run(session, DiffRequest(speculation=SpeculationRequest("ngram"))) == ""
+
+
+def test_a_rollback_beside_a_rollout_that_has_recorded_nothing_yet_names_the_holder():
+    session, _ = rolled_out()
+    rollback.run(session.again(), RollbackRequest())
+    other = session.again()
+    assert "already was rolled back" in rollback.run(other, RollbackRequest()).note
+    other.holder = lambda: "bob, mpctl rollout"
+
+    def lease(purpose):
+        raise Conflict("service chat/svc is held by bob, mpctl rollout")
+
+    other.store.lease = lease
+    with pytest.raises(Conflict, match="held by bob"):
+        rollback.run(other, RollbackRequest())

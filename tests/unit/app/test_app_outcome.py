@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mpctl.app.operate.outcome import Outcome
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.experiment.cell import Cell
+from mpctl.gate.outcome import Outcome as GateOutcome
+from mpctl.gate.outcome import RuleResult
+from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -46,3 +52,16 @@ def test_a_verdict_that_is_no_promotion_is_an_error_that_says_so(ending, kind, c
 @pytest.mark.parametrize("ending", [Ending.PROMOTED, Ending.ROLLED_BACK, Ending.RETIRED, Ending.UNDONE])
 def test_an_operation_that_ended_as_meant_is_no_error(ending):
     assert ended(ending).exit_code == 0
+
+
+def test_a_verdict_is_told_by_its_rules_whose_messages_are_in_the_table():
+    rules = (
+        RuleResult(GateOutcome.PASS, "fine", rule="errors"),
+        RuleResult(GateOutcome.FAIL, "0.80x, 97.5% CI 0.7x to 0.9x", rule="throughput"),
+        RuleResult(GateOutcome.UNDECIDED, "TTFT 1.1x", rule="TTFT"),
+    )
+    cell = CellVerdict(Cell("edits", 1, 0.0), 1.0, GateOutcome.REJECT, rules)
+    rejected = replace(ended(Ending.REJECTED), verdict=Verdict(GateOutcome.REJECT, (cell,)))
+    assert rejected.error.message == "gate rejected the candidate: throughput failed"
+    undecided = replace(ended(Ending.UNDECIDED), verdict=Verdict(GateOutcome.UNDECIDED, (cell,)))
+    assert undecided.error.message == "gate is undecided: TTFT could not decide"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
-from console import RecordingConsole
 from session import MemorySession
 from world import Crash
 
@@ -25,28 +25,45 @@ DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, d
 
 
 def planned(noise, **asked):
-    console = RecordingConsole()
-    found = plan_rounds(MeasurementRequest(**asked), WORKLOAD, Policy(), console, noise, lambda: NOISE)
-    return found.repeats, console.lines
+    workload, power = plan_rounds(MeasurementRequest(**asked), WORKLOAD, Policy(), noise, lambda: NOISE)
+    return workload.repeats, power
 
 
-def test_a_plan_says_what_it_finds_at_the_noise_of_an_earlier_rollout():
-    rounds, (line,) = planned(NOISE)
+def test_a_plan_that_would_often_miss_a_gain_says_so_and_what_to_do():
+    noisy = replace(NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),))
+    rounds, line = planned(noisy)
     assert rounds == 24
-    assert line.startswith("24 rounds of 4 prompts find a time per token that is 20% less in 9")
-    assert line.endswith("of 100 measurements at the noise of rollout-3")
+    assert re.match(
+        r"this plan would notice a 20% gain in [0-8] of 10 tries on a machine as noisy as this one \(", line
+    )
+    assert line.endswith(
+        "(24 rounds of 4 prompts, by the noise of rollout-3); --detect 20% plans as many rounds as it takes"
+    )
+
+
+def test_a_plan_that_will_do_says_nothing():
+    assert planned(NOISE) == (24, "")
 
 
 def test_without_an_earlier_rollout_nothing_is_promised_and_nothing_sent():
-    assert planned(None) == (24, [])
+    assert planned(None) == (24, "")
+
+
+@pytest.mark.parametrize("method", ["none", "ngram"])
+def test_a_rollout_that_measures_no_speculation_or_is_refused_says_nothing_of_its_power(method, monkeypatch):
+    session = MemorySession()
+    noisy = replace(NOISE, cells=(replace(NOISE.cells[0], spreads={"time_per_token_ratio": 0.5, "tpot": 0.5}),))
+    monkeypatch.setattr(rollout, "recorded_noise", lambda *_: noisy)
+    rollout.run(session, replace(ASKED, speculation=SpeculationRequest(method), dry_run=DryRun.CLIENT))
+    assert any("this plan would notice" in line for line in session.console.lines) is (method == "ngram")
 
 
 @pytest.mark.parametrize("noise", [NOISE, None])
 def test_a_smaller_gain_takes_more_rounds(noise):
     few, _ = planned(noise, detect=0.3)
-    many, (line,) = planned(noise, detect=0.15)
+    many, line = planned(noise, detect=0.15)
     assert few < many <= 47
-    assert line.startswith(f"{many} rounds of 4 prompts find a time per token that is 15% less in 9")
+    assert line.startswith("this plan would notice a 15% gain in 9 of 10 tries")
 
 
 def test_a_gain_out_of_reach_is_refused_with_the_one_within():
@@ -61,7 +78,7 @@ def test_without_a_rollout_the_serving_engine_is_calibrated_and_then_measured():
     session = MemorySession()
     outcome = rollout.run(session, DETECTING)
     assert outcome.operation.ending is Ending.PROMOTED
-    assert any(line.endswith("at the noise of 2 calibration rounds") for line in session.console.lines)
+    assert any(line.endswith("by the noise of 2 calibration rounds)") for line in session.console.lines)
     assert recorded_noise(session).source == outcome.operation.id
 
 

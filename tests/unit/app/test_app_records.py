@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from fake_api import FakeApi
@@ -77,7 +78,7 @@ def test_an_unfinished_operation_is_never_pruned(after_three):
     assert entries[opened].operation not in gone
 
 
-def test_in_a_cluster_records_and_their_seals_go_and_superseded_seals(after_three):
+def test_in_a_cluster_records_go_with_their_seals_and_one_object_holds_the_ledger(after_three):
     api = FakeApi()
     store = in_cluster(after_three, api)
     other = KubernetesStore(api, "chat", "other", "ann@here")
@@ -87,13 +88,43 @@ def test_in_a_cluster_records_and_their_seals_go_and_superseded_seals(after_thre
     kept = {item["data"]["operation"] for (kind, n), item in api.objects.items() if n in api.named("record")}
     last = operations(store.entries())[-2]
     assert kept == {last.id, last.plan.workload, "rollout-1", "workload-1"}  # of the other service, of no operation
-    assert len(api.named("seal")) == len(api.named("record")) < seals
+    assert api.named("ledger") == [f"mpctl-svc.ledger-1-{len(store.entries())}"]
+    assert len(api.named("seal")) <= seals
     again = KubernetesStore(api, "chat", "svc", "ann@here")
     assert again.load_all(last.id) == store.load_all(last.id) != {}
     assert again.entries() == after_three.store.entries()
     assert again.revisions() == after_three.store.revisions()
     assert other.load("rollout-1", "block") == {"a": 1}
-    assert pruned.remaining == again.recorded().total
+    assert pruned.remaining == sum("svc" in name for _, name in api.objects)
+
+
+def test_the_page_says_how_many_objects_rollouts_leave():
+    api, counted, disk = FakeApi(), {}, None
+    for cycle in (1, 2, 3, 4, 5):
+        for use_case, request in ((rollout, ASKED), (rollback, RollbackRequest())):
+            session = MemorySession(disk=disk)
+            session.store = KubernetesStore(api, "chat", "svc", "ann@here")
+            session.memory.context = replace(session.memory.context, store=session.store)
+            use_case.run(session, request)
+            disk = session.memory.disk
+            counted[cycle, use_case] = len(api.named("record")), len(api.of("controllerrevisions"))
+    counted["pruned"] = _pruned(session, api)
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "test-cluster.md").read_text()
+    rows = {
+        "after 1 rollout": counted[1, rollout],
+        "after its rollback": counted[1, rollback],
+        "after 5 of both": counted[5, rollback],
+        "after `mpctl history --prune`": counted["pruned"],
+    }
+    for when, (config_maps, controller_revisions) in rows.items():
+        assert f"| {when} | {config_maps} | {controller_revisions} |" in page
+    assert counted[1, rollout][1] <= 6
+    assert counted[1, rollback][1] <= 12
+
+
+def _pruned(session, api):
+    prune.run(session, 10)
+    return len(api.named("record")), len(api.of("controllerrevisions"))
 
 
 def test_every_object_has_the_recommended_labels(after_three):
@@ -102,7 +133,8 @@ def test_every_object_has_the_recommended_labels(after_three):
     for item in api.objects.values():
         labels = item["metadata"]["labels"]
         assert labels["app.kubernetes.io/managed-by"] == labels["app.kubernetes.io/part-of"] == "mpctl"
-        assert labels["app.kubernetes.io/instance"] == labels["mpctl.dev/service"] == "svc"
+        assert labels["mpctl.dev/service"] == "svc"
+        assert "app.kubernetes.io/instance" not in labels  # which selectors of charts and Argo CD go by
 
 
 def exported(session, path):
@@ -125,13 +157,41 @@ def test_a_history_is_carried_to_another_place(after_three, tmp_path, place):
     restore(session, document, path="svc.json")  # again: nothing to do
 
 
-def test_an_interrupted_import_is_finished_by_the_same_command(after_three, tmp_path):
+def until_full(write, left):
+    """``write``, which fails when nothing is left."""
+
+    def limited(*values):
+        for value in values:
+            if next(left, None) is None:
+                raise OSError("disk full")
+            write(value)
+
+    return limited
+
+
+@pytest.mark.parametrize("writes", [1, 3, 7, 12])
+def test_an_interrupted_import_is_finished_by_the_same_command(after_three, tmp_path, monkeypatch, writes):
     document = exported(after_three, tmp_path / "svc.json")
+    session = MemorySession()
+    left = iter(range(writes))
+    with monkeypatch.context() as patched:
+        for name in ("add_revision", "append"):
+            patched.setattr(session.store, name, until_full(getattr(session.store, name), left))
+        with pytest.raises(OSError, match="disk full"):
+            restore(session, document, path="svc.json")
+    restore(session.again(), document, path="svc.json")
+    assert export(session.again()) == export(after_three)
+
+
+def test_a_history_that_is_a_beginning_of_the_files_is_not_extended(after_three):
     session = MemorySession()
     for revision in after_three.store.revisions()[:1]:
         session.store.add_revision(revision)
-    restore(session, document, path="svc.json")
-    assert export(session) == export(after_three)
+    for entry in after_three.store.entries()[:3]:
+        session.store.append(entry)
+    with pytest.raises(Conflict, match="has a history of its own"):
+        restore(session, export(after_three), path="svc.json")
+    assert session.store.entries() == after_three.store.entries()[:3]
 
 
 def test_what_was_changed_is_not_imported(after_three, tmp_path):

@@ -68,3 +68,24 @@ def test_a_ledger_that_cannot_be_read_keeps_no_lock(cut):
         "tampering: ControllerRevision chat/mpctl-demo.ledger-2 does not follow" in n for n in mine.console.lines
     )
     assert mine.store.holder() is None
+
+
+def test_force_says_that_a_ledger_stays_unreadable_and_forgets_nothing(cut):
+    cut.delete(CONTROLLER_REVISION, "mpctl-demo.ledger-1")
+    newest = cut.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"]
+    mine = session(cut)
+    with pytest.raises(Tampered, match=r"mpctl-demo\.ledger-2 does not follow"):
+        unlock.run(mine, force=True)
+    assert not any("empty" in line or "is free" in line for line in mine.console.lines)
+    assert cut.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"] == newest
+
+
+def test_an_object_that_only_looks_like_an_entry_is_named(cut):
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "1", "controller": True}
+    labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": "ledger"}
+    metadata = {"name": "db-576b", "namespace": "chat", "labels": labels, "ownerReferences": [owner]}
+    cut.create(CONTROLLER_REVISION, {"metadata": metadata, "revision": 1, "data": {"spec": {}}})
+    mine = session(cut)
+    unlock.run(mine, force=True)
+    assert any("chat/db-576b of StatefulSet db" in line for line in mine.console.lines)
+    assert mine.console.lines[-1] == "service chat/demo is free"

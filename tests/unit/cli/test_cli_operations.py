@@ -19,6 +19,7 @@ from mpctl.app.requests import (
 from mpctl.app.session.base import ServiceNotFound
 from mpctl.cli.context import CliContext
 from mpctl.cli.operate.outcome import outcome_text
+from mpctl.experiment.users import Placement
 
 NGRAM = RolloutRequest(SpeculationRequest("ngram"))
 
@@ -72,6 +73,8 @@ ROLLOUTS = [
         ["--traffic-steps", "1,10,50", "--step-duration", "9s"],
         shifted(steps_percent=(1, 10, 50), step_duration_s=9.0),
     ),
+    (["--measure-on", "split", "--users-share", "25"], shifted(measure_on="split", users_share_percent=25)),
+    (["--users-window", "1m", "--measure-limit", "30m"], shifted(users_window_s=60.0, measure_limit_s=1800.0)),
     (["--mirror", "50"], shifted(mirror_percent=50)),
     (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
     (["--strategy", "in-place", "--accept-downtime"], replace(NGRAM, strategy="in-place", accept_downtime=True)),
@@ -149,6 +152,13 @@ def test_the_same_command_with_more_rounds(arguments, again):
     assert CliContext("mpctl", arguments).again(None) == ""
 
 
+def test_every_placement_can_be_asked_for():
+    from mpctl.cli.operate.rollout import command
+
+    option = next(parameter for parameter in command.params if parameter.name == "measure_on")
+    assert option.type.choices == ("auto", *Placement)
+
+
 def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
     """A table that lacks an option would not notice that it goes nowhere."""
     from mpctl.cli.operate.rollout import command
@@ -161,10 +171,10 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
 
 SUMMARY = """\
 verdict      promote for edits
-candidate    throughput ratio 2.00x (2.00x to 2.00x), time-per-token ratio 0.50x (0.50x to 0.50x)
+candidate    throughput ratio 2.00x (1.82x to 2.20x), time-per-token ratio 0.50x (0.45x to 0.55x)
 drafts       1.67 tokens per step, 50.0% of draft tokens accepted
 serves now   ngram K=5 lookup 2..4
-roll back    mpctl rollback svc"""
+roll back    mpctl rollback svc -n chat"""
 
 
 def ended(seconds):
@@ -185,7 +195,7 @@ def test_a_rejected_rollout_names_the_rules_that_failed_and_says_that_nothing_ch
     assert marks == ["errors?", "time per tokenNO", "throughputNO", "TPOTNO"]  # 25 requests leave the errors open
     assert lines[-5:] == [
         "verdict      reject for edits",
-        "candidate    throughput ratio 0.33x (0.33x to 0.33x), time-per-token ratio 3.00x (3.00x to 3.00x)",
+        "candidate    throughput ratio 0.33x (0.30x to 0.37x), time-per-token ratio 3.00x (2.73x to 3.30x)",
         "drafts       1.67 tokens per step, 50.0% of draft tokens accepted",
         "serves now   none, as before the rollout",
         "roll back    not needed: the service is unchanged",
@@ -212,7 +222,7 @@ def test_a_file_names_the_running_service(cli, requested, monkeypatch):
 
 @pytest.mark.parametrize(
     ("platform", "start"),
-    [("local", "mpctl local up -f service.yaml"), ("kubernetes", "kubectl apply -f service.yaml")],
+    [("local", "mpctl local up -f service.yaml"), ("kubernetes", "kubectl apply -f service.yaml -n chat")],
 )
 def test_a_file_of_a_service_that_does_not_run_says_how_to_start_it(cli, monkeypatch, platform, start):
     (cli.directory / "service.yaml").write_text(MANIFEST)

@@ -1,11 +1,14 @@
 """What is printed where: colour, redrawn lines, questions, the alternate screen, characters a locale lacks."""
 
 import io
+import shlex
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mpctl.cli.printer import columns, document
+from mpctl.cli.printer import Result, columns, document, page, render
 from mpctl.cli.terminal import Terminal, as_called
 from mpctl.errors import Cancelled, InputError
 from mpctl.rollout.ports import RoundProgress
@@ -98,6 +101,7 @@ def test_elsewhere_steps_are_lines_and_updates_only_with_v(capsys):
 
 
 PROGRESS = RoundProgress(3, 12, 40.0, 120.0, (("throughput ratio", "1.31x", "1.20 to 1.45"),), "undecided")
+SHORT = "3/12, at most 2 min left: throughput 1.31x (1.20 to 1.45)"
 LINE = "round 3 of at most 12, 40 s spent, at most 2 min left: throughput ratio 1.31x (1.20 to 1.45)"
 
 
@@ -119,7 +123,7 @@ def test_on_a_terminal_a_round_stays_on_the_line_of_its_blocks(tty):
     terminal._last_draw = 0.0
     terminal.step("measure", "block 3")
     head = "\r\x1b[K" + f"{'measure':<16}"
-    assert stream.getvalue() == head + "block 1" + head + LINE[:63] + head + LINE[:63]
+    assert stream.getvalue() == head + "block 1" + head + SHORT + head + SHORT + "…"
 
 
 def test_twice_verbose_has_the_time_before_each_line(capsys):
@@ -212,6 +216,79 @@ def test_columns_are_left_aligned_and_end_without_blanks():
     )
 
 
+TABLE = [["NAME", "STATE", "WHY"], ["a", "Ready", "nothing is wrong with it"], ["longer", "x", "because " * 4]]
+
+
+def test_a_table_is_as_wide_as_its_page_and_a_pipe_has_a_line_per_row():
+    plain = columns(TABLE)
+    assert max(map(len, plain.splitlines())) > 40
+    with page(40):
+        fitted = columns(TABLE)
+    assert fitted.splitlines() == [
+        "NAME     STATE   WHY",
+        "a        Ready   nothing is wrong with",
+        "                 it",
+        "longer   x       because because because",
+        "                 because",
+    ]
+    with page(200):
+        assert columns(TABLE) == plain
+
+
+def test_a_table_that_would_be_hard_to_read_becomes_a_block_per_row():
+    with page(22):
+        assert columns(TABLE).splitlines()[:5] == [
+            "NAME    a",
+            "STATE   Ready",
+            "WHY     nothing is",
+            "        wrong with it",
+            "",
+        ]
+
+
+@given(
+    st.lists(st.lists(st.text("ab -/", max_size=60), min_size=4, max_size=4), min_size=2, max_size=6),
+    st.integers(40, 130),
+)
+def test_no_line_of_a_table_is_longer_than_its_page(rows, width):
+    with page(width):
+        assert max(map(len, columns([["A", "B", "C", "D"], *rows]).splitlines()), default=0) <= width
+
+
+def test_wide_output_keeps_a_line_per_row_on_a_terminal():
+    result = Result("K", dict, list, lambda _wide: columns(TABLE))
+    assert render("wide", result, 30) == columns(TABLE)
+    assert render("table", result, 30) != columns(TABLE)
+
+
+@pytest.mark.parametrize("columns", [40, 80, 120])
+def test_messages_on_a_terminal_are_no_wider_than_it(tty, monkeypatch, columns):
+    stream = tty().stderr
+    monkeypatch.setenv("COLUMNS", str(columns))
+    terminal = Terminal(color=False, live=False)
+    terminal.step("measure", "the candidate answers prompts " * 6)
+    terminal.note("a note of many words " * 9)
+    terminal.warn("careful " * 30)
+    terminal.error("it broke in " * 20, "run 'mpctl rollback qwen -n team-a --context production-europe' and then look")
+    terminal.next_command(
+        "rollback qwen -n team-a --context production-europe --kubeconfig /etc/kube/conf   # restores"
+    )
+    assert max(map(len, stream.getvalue().splitlines())) <= columns
+
+
+def test_a_wrapped_command_can_be_pasted(tty, monkeypatch):
+    stream = tty().stderr
+    monkeypatch.setenv("COLUMNS", "60")
+    command = "mpctl rollback qwen -n team-a --context production-europe --kubeconfig /etc/kube/config"
+    Terminal(color=False, live=False).error("it broke", f"run '{command}' to restore it")
+    quoted = stream.getvalue().partition("'")[2].partition("'")[0]
+    assert shlex.split(quoted.replace("\\\n", "")) == command.split()
+    assert "\n" in quoted
+    Terminal(color=False, live=False).next_command(command)
+    pasted = stream.getvalue().rpartition("next: ")[2].replace("\\\n", "")
+    assert shlex.split(pasted) == command.split()
+
+
 def test_documents_have_a_kind_and_keep_their_characters():
     assert (
         document("K", {"a": "é"}, "json") == '{\n  "apiVersion": "mpctl.dev/v1alpha1",\n  "kind": "K",\n  "a": "é"\n}'
@@ -230,3 +307,12 @@ def test_our_name_in_hints():
 def test_exact_is_utf8_and_keeps_line_ends(capsysbinary):
     Terminal(color=False, live=False).exact("a: é\r\nb: 1")
     assert capsysbinary.readouterr().out == "a: é\r\nb: 1".encode()
+
+
+def test_the_first_word_of_a_note_may_have_a_colour(capsys):
+    for color in (True, False):
+        Terminal(color=color, live=False).note("promoted: service a/b runs ngram", color="green")
+    assert capsys.readouterr().err.splitlines() == [
+        "\x1b[32mpromoted:\x1b[0m service a/b runs ngram",
+        "promoted: service a/b runs ngram",
+    ]

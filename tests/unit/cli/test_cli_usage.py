@@ -5,6 +5,8 @@ from pathlib import Path
 import click
 import pytest
 
+from mpctl.cli.registry import every_command
+
 CASES = [
     (["stauts"], "unknown command mpctl stauts", "did you mean mpctl status"),
     (["xyzzy"], "unknown command mpctl xyzzy", "run 'mpctl --help' to list commands"),
@@ -55,7 +57,7 @@ CASES = [
         "--dry-run=client makes the same checks",
     ),
     (["import", "none.json"], "none.json: the history cannot be read: No such file or directory", None),
-    (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status' to list services"),
+    (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status -A' to list services"),
     (["local", "up", "-f", "none.yaml"], "none.yaml: the manifest cannot be read: No such file or directory", None),
 ]
 
@@ -97,14 +99,15 @@ def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
             done = cli(*words)
     assert done.code == 2
     assert done.err == (
-        "error: --kubeconfig: kubeconfig not found\nhint: run 'mpctl connect' to write one for an EKS or GKE cluster\n"
+        "error: no cluster: KUBECONFIG=none does not exist\n"
+        "hint: run 'mpctl connect CLUSTER' to write one for an EKS or GKE cluster\n"
     )
     assert not cli.state.exists()
 
 
 def test_a_cluster_that_is_named_is_meant(cli):
     cli.env(KUBECONFIG="none")
-    assert "kubeconfig not found" in cli("status", "--context", "prod").err
+    assert "KUBECONFIG=none does not exist" in cli("status", "--context", "prod").err
 
 
 def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
@@ -149,7 +152,10 @@ def test_ctrl_c_outside_a_change_is_a_plain_end(cli, monkeypatch, raised):
 
     monkeypatch.setattr("mpctl.app.session.open.known_services", stop)
     done = cli("status")
-    assert (done.code, done.err) == (2, "error: interrupted\nhint: run 'mpctl status' to see unfinished operations\n")
+    assert (done.code, done.err) == (
+        2,
+        "error: interrupted\nhint: run 'mpctl status -A' to see unfinished operations\n",
+    )
 
 
 def test_nothing_up_is_no_error_for_status_and_down_all(cli):
@@ -159,3 +165,18 @@ def test_nothing_up_is_no_error_for_status_and_down_all(cli):
     assert cli("-q", "status").err == ""
     done = cli("local", "down", "--all")
     assert (done.code, done.err) == (0, "no service is up\n")
+
+
+def test_no_line_of_any_help_is_wider_than_80_columns(cli):
+    cli.env(COLUMNS="80")
+    paths = [path for path, _ in every_command()]
+    for path in sorted({*paths, *(path[:1] for path in paths)}):
+        wide = [line for line in cli(*path, "--help").out.splitlines() if len(line) > 80]
+        assert not wide, path
+
+
+@pytest.mark.parametrize(("group", "flag"), [("watch", "--once"), ("bench", "--requests")])
+def test_a_group_with_a_default_command_lists_the_options_of_it(cli, group, flag):
+    text = cli(group, "--help").out
+    assert f"Without a command, mpctl {group} means mpctl {group} run:" in text
+    assert flag in text

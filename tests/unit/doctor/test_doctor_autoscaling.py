@@ -34,6 +34,16 @@ def down_to_zero(o):
     the(o, "horizontalpodautoscalers")["spec"]["minReplicas"] = 0
 
 
+@fault(("hpa-inactive", "note"), ("autoscaler-pinned", "note"))
+def hpa_that_kserve_makes_for_every_service(o):
+    scaler = the(o, "horizontalpodautoscalers")
+    scaler["metadata"]["ownerReferences"] = [{"kind": "InferenceService", "name": "qwen"}]
+    scaler["spec"] |= {"minReplicas": 1, "maxReplicas": 1}
+    scaler["status"]["conditions"] = [
+        {"type": "ScalingActive", "status": "False", "reason": "FailedGetResourceMetric", "message": "no metrics"}
+    ]
+
+
 @fault(("hpa-inactive", "fail"))
 def hpa_without_metric(o):
     the(o, "horizontalpodautoscalers")["status"]["conditions"] = [

@@ -12,6 +12,47 @@ def tcp_probe(o):
     container(o)["readinessProbe"] = {"tcpSocket": {"port": 8080}}
 
 
+@fault(("requests-lost", "warn"))
+def no_pre_stop(o):
+    del container(o)["lifecycle"]
+
+
+@fault(("requests-lost", "warn"))
+def grace_of_kubernetes(o):
+    del the(o, "deployments")["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+
+
+def workload(name, *, owner=None):
+    """A Deployment with an engine that aborts what it serves, made by nobody or by a controller."""
+    engine = {"name": "main", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"]}
+    owners = [{"kind": owner, "name": "big", "controller": True}] if owner else []
+    template = {"spec": {"containers": [engine]}}
+    return {"metadata": meta(name, "chat", ownerReferences=owners), "spec": {"template": template}}
+
+
+@fault(("requests-lost", "warn"))
+def plain_deployment_that_aborts(o):
+    o["deployments"].append(workload("plain"))
+
+
+@fault(("requests-lost", "warn"))
+def llm_inference_service_that_aborts(o):
+    o["deployments"].append(workload("big-kserve", owner="LLMInferenceService"))
+
+
+@fault(("requests-lost", "warn"))
+def leader_worker_set_that_aborts(o):
+    plain = workload("groups")
+    template = {"leaderWorkerTemplate": {"workerTemplate": plain["spec"]["template"]}}
+    o["leaderworkersets"] = [{"metadata": plain["metadata"], "spec": template}]
+
+
+@fault(("answers-cut", "warn"))
+def route_of_kserve_with_its_own_timeout(o):
+    rule = {"backendRefs": [{"name": "qwen-predictor"}], "timeouts": {"request": "60s"}}
+    o["httproutes"] = [{"metadata": meta("qwen", "chat"), "spec": {"rules": [rule]}}]
+
+
 @fault(("probe-startup", "note"))
 def no_startup_probe(o):
     del container(o)["startupProbe"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from dataclasses import fields, replace
 
@@ -19,7 +20,7 @@ PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos_total"
 
 def test_a_speculating_engine_after_load():
     found = captured("ngram_after_load")
-    assert replace(found, ttft_buckets=(), tpot_buckets=()) == Counters(
+    assert replace(found, ttft_buckets=(), tpot_buckets=(), latency_buckets=()) == Counters(
         generation_tokens=8252.0,
         prompt_tokens=9698.0,
         preemptions=0.0,
@@ -38,6 +39,10 @@ def test_a_speculating_engine_after_load():
         prefix_queries=9698.0,
         prefix_hits=0.0,
         started=1.79521993544e09,
+        running=0.0,
+        waiting=0.0,
+        latency_seconds=22.28758668899536,
+        latency_count=33.0,
     )
 
 
@@ -145,11 +150,62 @@ def test_a_position_that_is_none_is_named(labels):
 
 
 @pytest.mark.parametrize(
-    "text", ["garbage", "<html><body>502</body></html>", '{"error": "x"}', "vllm:generation_tokens_total x\n", "a{b="]
+    "text",
+    [
+        *("garbage", "<html><body>502</body></html>", '{"error": "x"}'),
+        *("vllm:generation_tokens_total x\n", "vllm:generation_tokens_total{engine="),
+        'vllm:time_to_first_token_seconds_bucket{le="x"} 1',
+    ],
 )
 def test_what_is_no_exposition_is_refused(text):
     with pytest.raises(CounterError, match="not a Prometheus exposition"):
         Counters.parse(text)
+
+
+OURS = 'vllm:generation_tokens_total{engine="0"} 5\n'
+
+
+@pytest.mark.parametrize("line", ["other{b=", "other{" + 'a="1",' * 10**5 + "} 1", "other " + "9" * 10**6, "  # other"])
+def test_a_line_of_a_series_that_nobody_counts_is_not_parsed(line):
+    assert Counters.parse(f"{line}\n{OURS}{line}\n") == Counters(generation_tokens=5.0)
+
+
+def labelled(count):
+    return "{" + ",".join(f'l{n}="1"' for n in range(count)) + "}"
+
+
+def test_a_sample_has_as_many_labels_as_any_engine_gives_it():
+    assert Counters.parse(f"vllm:generation_tokens_total{labelled(64)} 5") == Counters(generation_tokens=5.0)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (f"vllm:generation_tokens_total{labelled(65)} 5\n", "generation_tokens_total has more than 64 labels"),
+        ('vllm:generation_tokens_total{a="' + "x" * 8192 + '"} 5\n', "8192 characters"),
+        ("".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(10_001)), "more than 10000 series"),
+    ],
+)
+def test_a_page_of_more_than_an_engine_exports_is_refused(text, named):
+    with pytest.raises(CounterError, match=named):
+        Counters.parse(text)
+
+
+ONE_SERIES = "vllm:generation_tokens_total" + labelled(10**6) + " 1\n"
+MANY_SERIES = "".join(f'vllm:generation_tokens_total{{engine="{n}"}} 1\n' for n in range(200_000))
+LONG_VALUE = 'vllm:generation_tokens_total{a="' + "\\\\" * 8 * 2**20 + '"} 1\n'
+OTHERS = "".join(f'other{{engine="{n}"}} 1\n' for n in range(600_000))
+
+
+@pytest.mark.parametrize(
+    "page", [ONE_SERIES, MANY_SERIES, LONG_VALUE, OTHERS], ids=["labels", "series", "16 MB", "others"]
+)
+def test_no_page_takes_more_than_seconds_of_cpu(page):
+    """The parser alone took 16 s for 128 000 labels and 14 s for 200 000 series."""
+    began = time.process_time()
+    with suppress(CounterError):
+        Counters.parse(page)
+    assert time.process_time() - began < 5.0
 
 
 @few
@@ -183,8 +239,9 @@ BEFORE = Counters(
 )
 AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, accepted=8.0, per_position=(5.0, 3.0))
 SPECULATION = ("drafts", "draft_tokens", "accepted")
-HISTOGRAMS = ("ttft_buckets", "tpot_buckets")
-NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started", *HISTOGRAMS)]
+HISTOGRAMS = ("ttft_buckets", "tpot_buckets", "latency_buckets")
+READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count")
+NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started", *READ_ONCE, *HISTOGRAMS)]
 
 
 def test_a_window_is_the_difference():
@@ -382,3 +439,34 @@ def test_there_were_no_fewer_steps_than_drafts(accepted):
     cut = window(10.0, 3.0, 15.0, accepted)
     assert (cut.steps, cut.tokens_per_step, cut.coverage) == (3.0, 10.0 / 3.0, 1.0)
     assert window(10.0, 3.0, 15.0, 6.0).steps == 4.0
+
+
+def test_requests_in_the_engine_and_their_latency_are_read_without_a_difference():
+    text = """
+vllm:num_requests_running{engine="0"} 3
+vllm:num_requests_running{engine="1"} 2
+vllm:num_requests_waiting{engine="0"} 1
+vllm:e2e_request_latency_seconds_bucket{le="1.0"} 90
+vllm:e2e_request_latency_seconds_bucket{le="5.0"} 99
+vllm:e2e_request_latency_seconds_bucket{le="+Inf"} 100
+vllm:e2e_request_latency_seconds_sum 150
+vllm:e2e_request_latency_seconds_count 100
+"""
+    counters = Counters.parse(text)
+    assert (counters.running, counters.waiting) == (5, 1)
+    assert (counters.latency_s, counters.latency_p99_s) == (1.5, 5.0)
+    assert Counters().latency_s is None
+    assert Counters().latency_p99_s is None
+
+
+def test_a_step_whose_request_was_over_before_its_output_was_read_is_counted_by_its_draft():
+    """Engines drafted in 1 001 of 1 000 steps: no latency is observed of a step behind a stop string."""
+    window = Window(
+        *(2000.0, 0.0, 0.0, 10.0, 1001.0, 2002.0, 1000.0),
+        per_position=(1000.0, 0.0),
+        itl_count=990.0,
+        ttft_count=10.0,
+    )
+    assert window.steps == 1001.0
+    assert window.coverage == 1.0
+    assert window.tokens_per_step == pytest.approx(2000 / 1001)

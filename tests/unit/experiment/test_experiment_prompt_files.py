@@ -158,3 +158,10 @@ def test_whatever_a_file_holds_it_is_read_or_refused(records, listed):
 def test_nesting_without_end_is_refused():
     with pytest.raises(InputError, match="too deep"):
         read_prompts("[" * 100_000, file="f")
+
+
+def test_every_line_of_a_file_that_cannot_be_used_is_named():
+    text = '{"prompt": "good"}\n{"promt": "x"}\n{"prompt": \n'
+    with pytest.raises(InputError) as caught:
+        read_prompts(text, file="bad.jsonl")
+    assert caught.value.message == ("bad.jsonl:2: prompt: needs a non-empty string; line 3: not JSON: Expecting value")

@@ -112,3 +112,10 @@ def test_nothing_is_decomposed_that_was_not_measured(missing):
     }[missing]
     intervals = {} if missing == "rounds" else made.intervals
     assert Decomposition.of(replace(made, candidate=changed, intervals=intervals)) is None
+
+
+def test_a_share_of_no_steps_has_no_sign():
+    made = example()
+    full = replace(made.candidate.window, itl_count=190.0, ttft_count=2.0, itl_seconds=1.0)
+    part = Decomposition.of(replace(made, candidate=replace(made.candidate, window=full)))
+    assert {p.name: p.text for p in part.parts}["steps without a draft"] == "0% of the steps carried no draft"

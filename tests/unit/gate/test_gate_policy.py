@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 from mpctl.errors import InputError
 from mpctl.gate.assess import RULES
 from mpctl.gate.policy import Policy
+from mpctl.gate.users_traffic import USERS_RULES
 
 few = settings(max_examples=100, deadline=None)
 
 
 def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
-    names = {"all", "goodput", *(rule.name for rule in RULES)}
+    names = {"all", "goodput", *(rule.name for rule in RULES), *USERS_RULES}
     for name, (_, term) in Policy.terms().items():
         assert term.why, name
         assert term.source, name

@@ -25,6 +25,7 @@ from mpctl.gate.power import (
     rounds_to_detect,
 )
 from mpctl.stats.alpha_spending import FIRST_LOOK
+from mpctl.stats.confidence import gap_beyond
 from mpctl.stats.power import chance_to_show
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, rounds
 
@@ -110,14 +111,15 @@ def test_the_noise_of_a_cell_is_that_of_its_load_first():
 def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
     page = Path(__file__).parents[3] / "docs/explanation/gate.md"
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.read_text().splitlines()]
-    header = next(row for row in rows if row[1:2] == ["5 %"])
+    header = next(row for row in rows if row[1:2] == ["15 %"])
     gains = [math.log(float(t[:-1])) if t.endswith("x") else -math.log1p(-float(t[:-1]) / 100) for t in header[1:]]
     table = {float(row[0]): row[1:] for row in rows if row and re.fullmatch(r"0\.\d+", row[0])}
     assert set(table) == {0.05, 0.1, 0.2, 0.3}
+    gap = math.log1p(PLAIN.max_pod_gap)
     for spread, counts in table.items():
         for gain, count in zip(gains, map(int, counts), strict=True):
             found = [
-                chance_to_show(gain, spread, n, PLAIN.side, omit=int(n >= SETTLED_FROM))
+                chance_to_show(gap_beyond(gain, gap), spread, n, PLAIN.side, omit=int(n >= SETTLED_FROM))
                 for n in (int(0.8 * count), count)
             ]
             assert found[1] >= 0.9, (spread, gain)
@@ -144,6 +146,6 @@ def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_fin
 def test_the_sentence():
     text = describe_power(noise_of(Truth(prompts=4)), replace(WORKLOAD, repeats=24), PLAIN)
     before, _, after = text.partition(" in ")
-    assert before == "24 rounds of 4 prompts find a time per token that is 20% less"
-    assert after.split(" of 100")[0].isdigit()
-    assert text.endswith(" of 100 measurements at the noise of an earlier measurement")
+    assert before == "this plan would notice a 20% gain"
+    assert after.split(" of 10")[0].isdigit()
+    assert text.endswith("as noisy as this one (24 rounds of 4 prompts, by the noise of an earlier measurement)")

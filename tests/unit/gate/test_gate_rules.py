@@ -14,6 +14,7 @@ from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating,
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, PromptSet
+from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import RULES, Outcome, Verdict, assess
 from mpctl.gate.case import Case
@@ -29,7 +30,8 @@ PASS, FAIL, UNDECIDED, MISSING, SKIP = (
     Outcome.MISSING,
     Outcome.SKIP,
 )
-GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), Policy())
+ALIKE = Policy(max_pod_gap=0.0)  # engines that differ in nothing: the rules alone
+GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), ALIKE)
 
 
 def good(**changes):
@@ -236,8 +238,17 @@ def test_an_engine_that_knows_the_prompts_neither_promotes_nor_rejects():
         assert assess(wrong).outcome is Outcome.REJECT  # other answers are no matter of speed
 
 
+@pytest.mark.parametrize("placement", [p for p in Placement if p.users_set_load])
+@pytest.mark.parametrize("ratio", [0.5, 2.0])
+def test_where_users_set_the_load_throughput_neither_passes_nor_fails(placement, ratio):
+    analysis = replace(with_interval("throughput_ratio", ratio, ratio, ratio), placement=placement)
+    rule = next(r for r in assess(analysis).rules if r.rule == "throughput")
+    assert rule.outcome is SKIP
+    assert rule.message.startswith("throughput is not identified")
+
+
 def test_nothing_measured_is_undecided():
-    assert assess(Analysis.of([], Policy())).outcome is Outcome.UNDECIDED
+    assert assess(Analysis.of([], ALIKE)).outcome is Outcome.UNDECIDED
     empty = replace(GOOD, cells=(Comparison.of(EDITS, []),))
     verdict = assess(empty)
     assert verdict.outcome is Outcome.UNDECIDED
@@ -258,7 +269,7 @@ def test_longer_answers_are_not_a_gain_in_speed():
         counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
         seconds = sum(s.e2e_ms for s in samples) / 1000
         made.append(replace(block, samples=samples, window=counted, duration_s=seconds))
-    verdict = assess(Analysis.of(made, Policy(min_tokens_per_step=0)))
+    verdict = assess(Analysis.of(made, replace(ALIKE, min_tokens_per_step=0)))
     found = {r.rule: r for r in verdict.rules}
     assert found["time per token"].outcome is PASS
     assert found["throughput"].outcome is PASS
@@ -322,7 +333,7 @@ def test_messages_carry_value_limit_interval_and_n():
 
 
 def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
-    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), Policy(), planned=30)
+    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), ALIKE, planned=30)
     cell = assess(noisy).cells[0]
     rule = next(r for r in cell.rules if r.rule == "time per token")
     assert rule.outcome is UNDECIDED
@@ -334,13 +345,13 @@ def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
 
 def test_what_more_requests_would_not_tell_is_not_promised_by_them():
     """Something that was not measured stays missing, and a limit that the figure lies on stays undecided."""
-    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), Policy(), planned=30)
+    noisy = Analysis.of(timed(rounds_of(4, faster=(1.1,) * 8, jitter=0.15)), ALIKE, planned=30)
     cell = noisy.cells[0]
     assert assess(noisy).needed is not None
     used = replace(cell, baseline=replace(cell.baseline, window=replace(window(640.0), **TIMED)))
     verdict = assess(replace(noisy, cells=(used,)))
     assert (verdict.outcome, verdict.needed, verdict.needed_s) == (Outcome.UNDECIDED, None, None)
-    assert verdict.reasons[0].startswith("baseline: ")
+    assert verdict.reasons[0].startswith("users sent 320 tokens to the baseline meanwhile, 50% of all")
     level = replace(
         noisy, cells=(replace(cell, intervals={**cell.intervals, "tpot": Interval(1.05, 0.9, 1.2, 4, "t", 0.975)}),)
     )
@@ -352,10 +363,10 @@ def test_rounds_that_agree_by_chance_decide_nothing_yet():
     idle = replace(window(320.0, 10.0, 50.0, 0.0), **TIMED)
     blocks = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(2))]
     for looks in (2, 12):
-        rule = results(Analysis.of(blocks, Policy(), planned=looks))["tokens per step"]
+        rule = results(Analysis.of(blocks, ALIKE, planned=looks))["tokens per step"]
         assert (rule.value, rule.outcome) == (1.0, UNDECIDED)
     more = [replace(b, window=idle) if b.arm == CANDIDATE else b for b in timed(rounds_of(5))]
-    assert results(Analysis.of(more, Policy(), planned=12))["tokens per step"].outcome is FAIL
+    assert results(Analysis.of(more, ALIKE, planned=12))["tokens per step"].outcome is FAIL
 
 
 def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
@@ -367,7 +378,7 @@ def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
         else b
         for b in timed(rounds_of(4, jitter=0.02, cell=cell))
     ]
-    made = Analysis.of(waiting, Policy())
+    made = Analysis.of(waiting, ALIKE)
     rule = results(made)["TTFT"]
     assert (rule.outcome, rule.unit, rule.value) == (FAIL, "ms", pytest.approx(5000.0))
     assert made.cells[0].candidate.ttft_ms == pytest.approx(5010.0)
@@ -375,7 +386,7 @@ def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
 
 
 def test_one_round_decides_nothing():
-    verdict = assess(Analysis.of(timed(rounds_of(1)), Policy(), planned=4))
+    verdict = assess(Analysis.of(timed(rounds_of(1)), ALIKE, planned=4))
     assert verdict.outcome is Outcome.UNDECIDED
     assert "one round does not show how much rounds differ" in "; ".join(verdict.reasons)
 
@@ -438,16 +449,16 @@ def test_taking_speculation_away_is_not_asked_for_drafts():
     """``mpctl rollout --spec none`` sets this limit to 0; an engine without the counters then passes."""
     plain = counted(replace(window(320.0), **TIMED))
     assert assess(plain).outcome is Outcome.REJECT
-    assert assess(replace(plain, policy=Policy(min_tokens_per_step=0.0))).outcome is Outcome.PROMOTE
+    assert assess(replace(plain, policy=replace(ALIKE, min_tokens_per_step=0.0))).outcome is Outcome.PROMOTE
 
 
 def test_a_large_wait_is_judged_by_factor_a_small_one_by_milliseconds():
     slow = timed(rounds_of(3))
     slow = [replace(b, window=replace(b.window, ttft_seconds=10.0 if b.arm == BASELINE else 12.4)) for b in slow]
-    rule = results(Analysis.of(slow, Policy()))["TTFT"]
+    rule = results(Analysis.of(slow, ALIKE))["TTFT"]
     assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("x", 1.25, PASS, pytest.approx(1.24))
     quick = [replace(b, window=replace(b.window, ttft_seconds=0.1 if b.arm == BASELINE else 0.5)) for b in slow]
-    rule = results(Analysis.of(quick, Policy()))["TTFT"]
+    rule = results(Analysis.of(quick, ALIKE))["TTFT"]
     assert (rule.unit, rule.limit, rule.outcome, rule.value) == ("ms", 50.0, PASS, pytest.approx(40.0))
 
 
@@ -465,7 +476,7 @@ def test_four_prompts_sent_again_and_again_are_no_evidence():
     def same(made):
         return replace(made, samples=tuple(replace(s, prompt=f"p{i % 4}") for i, s in enumerate(made.samples)))
 
-    verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, faster=(8.0,) * 25))], Policy()))
+    verdict = assess(Analysis.of([same(b) for b in timed(rounds_of(4, faster=(8.0,) * 25))], ALIKE))
     assert verdict.outcome is Outcome.UNDECIDED
     assert verdict.reasons == (
         "96 of 100 prompts of edits were sent to the same engine before in this measurement (at most 10%)",
@@ -484,13 +495,13 @@ def test_an_interval_that_is_no_number_is_missing():
 
 
 def test_pairs_of_one_block_each_are_one_round():
-    assert Analysis.of(pair(), Policy()).rounds == 1
+    assert Analysis.of(pair(), ALIKE).rounds == 1
     assert speculating(100.0).tokens_per_step == 2.5
 
 
 def test_a_limit_below_one_asks_for_a_gain_that_no_slack_replaces():
     """D8: a TTFT ratio of 0.97 was promoted under a limit of 0.8, because 50 ms of slack took its place."""
-    policy = Policy(max_ttft_ratio=0.8, max_queue_wait_ratio=0.8)
+    policy = replace(ALIKE, max_ttft_ratio=0.8, max_queue_wait_ratio=0.8)
     for rule in ("TTFT", "queue wait"):
         found = results(Analysis.of(timed(rounds_of(4)), policy))[rule]
         assert (found.outcome, found.unit, found.limit) == (FAIL, "x", 0.8)
@@ -499,9 +510,17 @@ def test_a_limit_below_one_asks_for_a_gain_that_no_slack_replaces():
 def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
     """D12: no error is left to spend on more prompts of the same measurement."""
     blocks = timed(rounds_of(5, faster=(1.1,) * 8, jitter=0.15))
-    during = results(Analysis.of(blocks, Policy(), planned=30))["time per token"]
+    during = results(Analysis.of(blocks, ALIKE, planned=30))["time per token"]
     assert during.message.endswith(" more prompts would decide (--repeats 67)")
-    ended = results(Analysis.of(blocks, Policy(), planned=5))["time per token"]
+    ended = results(Analysis.of(blocks, ALIKE, planned=5))["time per token"]
     assert ended.outcome is UNDECIDED
     assert "; a new measurement with --repeats " in ended.message
     assert "more prompts" not in ended.message
+
+
+@pytest.mark.parametrize("bounds", [(0.3, 0.45), (0.55, 0.6)])
+def test_a_counted_figure_lies_in_its_own_interval(bounds):
+    """A value that counts every step once may lie outside the interval of the rounds' mean."""
+    rules = assess(with_interval("coverage", 0.4, *bounds)).rules
+    made = next(rule for rule in rules if rule.rule == "coverage")
+    assert made.interval.low <= made.value <= made.interval.high

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from mpctl.experiment.run import Run
+from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
 from mpctl.gate.futility import is_futile
@@ -19,7 +21,8 @@ from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Trimmed
 from tests.simulation.measurements import Truth, rounds
 
-PLAIN = Policy(min_tokens_per_step=0)
+SIDE_BY_SIDE = Policy(min_tokens_per_step=0)
+PLAIN = replace(SIDE_BY_SIDE, max_pod_gap=0.0)  # engines that differ in nothing: the statistics alone
 
 
 def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
@@ -65,7 +68,7 @@ def test_the_demo_is_promoted_within_its_rounds(block_sigma):
 
 def test_a_method_that_slows_novel_text_down_is_rejected_in_few_rounds():
     truth = Truth(tpot=1 / 0.7, request_sigma=0.2, prompt_sigma=0.2, accepted=0.15)
-    found, looks = verdicts(truth, looks=12, repetitions=40, policy=Policy())
+    found, looks = verdicts(truth, looks=12, repetitions=40, policy=Policy(max_pod_gap=0.0))
     assert found["reject"] >= 38
     assert found["promote"] == 0
     assert looks[len(looks) // 2] <= 6
@@ -183,7 +186,46 @@ def test_a_drift_between_arms_measured_one_after_the_other_decides_nothing():
     assert [apart(seed, drift=1.0, tpot=2.0).outcome.value for seed in range(4)] == ["reject"] * 4
 
 
-def test_rounds_in_turns_are_not_widened():
+@pytest.mark.parametrize("gap", [0.96, 1.04])
+def test_equal_engines_that_differ_by_4_percent_for_good_are_told_apart_in_no_more_than_1_of_20(gap):
+    """Two processes of one manifest were 4 % apart in five of five measurements. Without the margin 80 rounds promoted
+    the faster one."""
+    truth = Truth(prompts=4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=0.05, tpot=gap)
+    found, _ = verdicts(truth, looks=80, repetitions=25, policy=SIDE_BY_SIDE, every=8)
+    assert found["promote"] + found["reject"] == 0
+    wrong, _ = verdicts(truth, looks=80, repetitions=5, policy=PLAIN, every=8)
+    assert wrong["promote"] >= (1 if gap < 1 else 0)
+
+
+def test_a_gain_of_a_quarter_is_usually_promoted_side_by_side():
+    truth = Truth(prompts=4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=0.05, tpot=0.8)
+    found, _ = verdicts(truth, looks=24, repetitions=20, policy=SIDE_BY_SIDE)
+    assert found["promote"] >= 16
+
+
+def test_no_plan_is_offered_for_what_a_constant_alone_could_decide():
+    made = [b for both in rounds(Truth(prompts=8, block_sigma=0.02, tpot=0.95), 30, 1) for b in both]
+    verdict = assess(Analysis.of(made, SIDE_BY_SIDE, rounds=30, planned=30))
+    assert (verdict.outcome.value, verdict.repeats, verdict.needed) == ("undecided", None, None)
+    assert not any("--repeats" in rule.message for rule in verdict.rules)
+    assert any("equal engines may differ by 10% for as long as both live" in rule.message for rule in verdict.rules)
+
+
+def test_turns_of_fresh_engines_need_no_margin():
+    blocks = tuple(b for both in rounds(Truth(prompts=16), 6, 1) for b in both)
+    run = replace(loads_run(), blocks=blocks, policy=SIDE_BY_SIDE, placement=Placement.TURNS, planned=6)
+    turns = Analysis.of(run, SIDE_BY_SIDE).cells[0]
+    pair = Analysis.of(replace(run, placement=Placement.PAIR), SIDE_BY_SIDE).cells[0]
+    assert (turns.margin, pair.margin) == (0.0, SIDE_BY_SIDE.max_pod_gap)
+    fresh, lasting = (math.log(c.intervals["tpot"].high / c.intervals["tpot"].value) for c in (turns, pair))
+    assert lasting == pytest.approx(math.hypot(fresh, math.log(1.1)))
+
+
+def loads_run():
+    return Run("r", "2026-01-01T00:00:00+00:00", "a@b", "0", {}, {}, {}, None, SIDE_BY_SIDE, ())
+
+
+def test_rounds_in_turns_are_not_widened_for_a_drift():
     made = [b for both in rounds(Truth(prompts=4), 8, 1) for b in both]
     for blocks in (made, [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in made]):
         verdict = assess(Analysis.of(blocks, PLAIN, rounds=8, planned=24))

@@ -18,6 +18,9 @@ from mpctl.records import decode, encode
 PROMOTE, REJECT, UNDECIDED = Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED
 
 
+ALIKE = Policy(max_pod_gap=0.0)  # engines that differ in nothing: the rules alone
+
+
 def cell_blocks(traffic, speedup, *, concurrency=1, jitter=0.01, count=4):
     blocks = timed(rounds_of(count, faster=(speedup,) * 8, jitter=jitter, cell=Cell(traffic, concurrency)))
     return [
@@ -27,7 +30,7 @@ def cell_blocks(traffic, speedup, *, concurrency=1, jitter=0.01, count=4):
 
 def judged(*parts, shares=None, policy=None):
     blocks = [b for part in parts for b in part]
-    return assess(replace(Analysis.of(blocks, policy or Policy()), shares=shares or {}))
+    return assess(replace(Analysis.of(blocks, policy or ALIKE), shares=shares or {}))
 
 
 EDITS, CHAT = cell_blocks("edits", 2.4), cell_blocks("chat", 0.7)
@@ -47,7 +50,7 @@ def test_a_small_share_may_be_slower():
     verdict = judged(EDITS, CHAT, shares=shares)
     assert verdict.outcome is PROMOTE
     assert verdict.summary.endswith("; 5% of the traffic is slower (at most 10%)")
-    assert judged(EDITS, CHAT, shares=shares, policy=Policy(max_rejected_share=0.04)).outcome is REJECT
+    assert judged(EDITS, CHAT, shares=shares, policy=replace(ALIKE, max_rejected_share=0.04)).outcome is REJECT
     assert judged(CHAT, shares={"chat": 0.05}).outcome is REJECT  # what was measured is all there is
 
 
@@ -129,8 +132,8 @@ def test_several_cells_round_trip_and_say_what_is_still_needed():
 
 def test_more_cells_make_rejecting_harder_not_promoting():
     """One cell that rejects is enough, so each may err by less; promoting takes all of them."""
-    alone = Analysis.of(cell_blocks("a", 1.5, jitter=0.1), Policy()).cells[0].intervals["throughput_ratio"]
+    alone = Analysis.of(cell_blocks("a", 1.5, jitter=0.1), ALIKE).cells[0].intervals["throughput_ratio"]
     parts = [cell_blocks(name, 1.5, jitter=0.1) for name in "abcd"]
-    among = Analysis.of([b for p in parts for b in p], Policy()).cells[0].intervals["throughput_ratio"]
+    among = Analysis.of([b for p in parts for b in p], ALIKE).cells[0].intervals["throughput_ratio"]
     assert among.low == pytest.approx(alone.low)
     assert among.high > alone.high

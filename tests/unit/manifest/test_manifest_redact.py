@@ -1,6 +1,7 @@
 """Secrets never reach what is shown or kept."""
 
 import pytest
+import yaml
 
 from mpctl.manifest import masked, plain_secrets, redacted, split_secrets
 
@@ -34,6 +35,8 @@ def test_secret_flags_are_split_from_the_others(arguments, public, secret):
     assert split_secrets(arguments.split()) == (tuple(public.split()), tuple(secret.split()))
 
 
+BEGIN, END = "-----BEGIN RSA PRIVATE KEY-----", "-----END RSA PRIVATE KEY-----"
+OPENSSH = "-----BEGIN OPENSSH PRIVATE KEY-----"
 SECRETS = {
     "a variable": "- name: HF_TOKEN\n  value: PLANTED\n- name: PATH\n  value: /bin",
     "value first": "- value: PLANTED\n  name: DB_PASSWORD",
@@ -58,6 +61,16 @@ SECRETS = {
     "a storage account": "AccountName=a;AccountKey=PLANTED==;EndpointSuffix=core",
     "a token under a harmless name": "- name: EXTRA\n  value: hf_PLANTEDabcdefghij",
     "line ends of Windows": "- name: HF_TOKEN\r\n  value: PLANTED\r\n- name: A\r\n",
+    "a private key": f"- name: TLS\n  value: |\n    {BEGIN}\n    PLANTED/abc\n    PLANTED==\n    {END}\n- name: A",
+    "a flag and its values": "args:\n- --api-key\n- PLANTED\n- PLANTED2\n- --port=1",
+    "a flag and its values in a flow list": 'args: ["--api-key", "PLANTED", "PLANTED2", "--port", "1"]',
+    "a private key in one line": f'- name: TLS\n  value: "{BEGIN}\\nPLANTED\\nPLANTED\\n{END}\\n"',
+    "a private key in a diff": f"+  value: |\n+    {BEGIN}\n+    PLANTED\n+    {END}\n",
+    "a folded private key": f'  value: "{BEGIN}\\n\n    PLANTED\\n\n    {END}"',
+    "a private key of SSH": f"{OPENSSH}\nPLANTED\nPLANTED\n-----END OPENSSH PRIVATE KEY-----",
+    "a private key that is cut off": f"{BEGIN}\nPLANTEDPLANTED",
+    "a private key in an annotation": f"annotations:\n  x: |\n    {BEGIN}\n    PLANTED\n    {END}\n",
+    "a private key in base64": "- name: TLS\n  value: LS0tLS1CRUdJTiBQUklWQVRFIEtFWSPLANTED",
     "a connection string": "postgresql://user:PLANTED@db:5432/x",
 }
 
@@ -75,8 +88,10 @@ def test_no_planted_secret_is_in_a_masked_text(text):
         "- --max-num-batched-tokens=9\n- --tokenizer=/m",
         "- name: HF_TOKEN\n  valueFrom:\n    secretKeyRef:\n      key: token\n      name: hf",
         "- --api-key\n- --port=1",
+        "- args:\n  - --api-key\n- image: x\n- name: y",
         "http://host:8080/path @ 5",
         '+- --speculative-config={"method":"ngram"}',
+        "value: |\n  -----BEGIN CERTIFICATE-----\n  MIIB\n  -----END CERTIFICATE-----\n",
     ],
 )
 def test_what_is_no_secret_stays(text):
@@ -94,3 +109,31 @@ def test_secrets_in_plain_text_are_named():
     assert plain_secrets((), ("--api-key", "k", "--port=1")) == ("--api-key",)
     assert plain_secrets((), ("--api-key=k",)) == ("--api-key",)
     assert plain_secrets((), ("--api-key=$(VLLM_API_KEY)", "--hf-token", "$(HF_TOKEN)")) == ()
+
+
+PLANTED = {
+    "HF_TOKEN": "PLANTED",
+    "EXTRA": "hf_PLANTEDabcdefghij",
+    "DATABASE": "postgresql://user:PLANTED@db:5432/x",
+    "STORAGE": "AccountName=a;AccountKey=PLANTED==",
+    "TLS": f"{BEGIN}\nPLANTED\n{END}\n",
+    "HEADERS": "Authorization: Bearer PLANTED",
+    "SETTINGS": '{"api_key": "PLANTED"}',
+    "URL": "https://hub/x?token=PLANTED",
+    "CERTIFICATE": "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
+    "MODE": "fast",
+    "ADDRESS": "http://host:8080/x",
+    "INDIRECT": "postgresql://user:$(DB_PASSWORD)@db/x",
+}
+
+
+@pytest.mark.parametrize(("name", "value"), PLANTED.items(), ids=PLANTED)
+def test_the_check_for_plain_secrets_finds_exactly_what_masking_hides(name, value):
+    secret = "PLANTED" in value
+    manifest = yaml.safe_dump([{"name": name, "value": value}])
+    assert ("<hidden>" in masked(manifest)) == secret or "$(" in value
+    assert "PLANTED" not in masked(manifest)
+    assert plain_secrets(((name, value),), ()) == ((name,) if secret else ())
+    if name != "HF_TOKEN":  # its value alone looks like nothing
+        assert plain_secrets((), (f"--option={value}",)) == (("--option",) if secret else ())
+        assert plain_secrets((), ("--option", value)) == (("--option",) if secret else ())

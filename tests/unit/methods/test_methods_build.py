@@ -212,7 +212,7 @@ def test_one_key_in_two_spellings():
 
 
 def test_remarks():
-    assert ids("ngram", sets=["num_speculatve_tokens=3"]) == [("unknown-key", "warn")]
+    assert ids("ngram", sets=["num_speculatve_tokens=3"]) == [("unknown-key", "refuse")]
     assert "did you mean 'num_speculative_tokens'" in build("ngram", sets=["num_speculatve_tokens=3"])[1][0].reason
     assert ids("ngram", sets=["num_speculative_tokens=1000"]) == [("large-k", "warn")]
     assert ids("ngram", sets=["num_speculative_tokens=32"]) == []

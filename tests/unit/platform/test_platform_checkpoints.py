@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -17,9 +18,10 @@ from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
 from mpctl.methods import build, preflight_findings
 from mpctl.methods.preflight.pair import match
-from mpctl.platform import hub
+from mpctl.platform import hub, tokens
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 
+DEMO = Path(__file__).parents[3] / "scripts" / "demo_model" / "model"
 # A busy machine is slow; that is no finding.
 patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -355,3 +357,105 @@ def test_offline_by_choice_is_respected(monkeypatch, name):
 def test_a_directory_that_cannot_be_listed(tmp_path):
     with pytest.raises(InputError, match="cannot be listed"):
         Directory(Path(tmp_path / "gone")).sizes()
+
+
+# A hub and a tokenizer of an attacker
+
+
+LISTINGS = {
+    "endless numbers": '{"siblings": [{"rfilename": "model.safetensors", "size": Infinity}]}',
+    "large exponents": '{"siblings": [{"rfilename": "model.safetensors", "size": 1e999}]}',
+    "negative": '{"siblings": [{"rfilename": "model.safetensors", "size": -5}]}',
+    "true": '{"siblings": [{"rfilename": "model.safetensors", "size": true}]}',
+    "words": '{"siblings": [{"rfilename": "model.safetensors", "size": "4000"}]}',
+    "other folders": '{"siblings": [{"rfilename": "../../model.safetensors", "size": 5}]}',
+    "absolute paths": '{"siblings": [{"rfilename": "/etc/model.safetensors", "size": 5}]}',
+    "no objects": '{"siblings": [5]}',
+    "no list": '{"siblings": 5}',
+    "deep": '{"siblings": ' + "[" * 100_000,
+}
+
+
+@pytest.mark.parametrize("listing", LISTINGS.values(), ids=LISTINGS)
+def test_what_a_hub_lists_is_a_size_of_a_file_of_the_repository_or_nothing(monkeypatch, tmp_path, listing):
+    answers = {
+        "/org/head/resolve/main/config.json": (200, json.dumps(HEAD).encode()),
+        "/api/models/org/head/revision/main?blobs=true": (200, listing.encode()),
+    }
+    monkeypatch.chdir(tmp_path)
+    with served(answers) as (endpoint, _):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        assert hub.read_hub("org/head").weight_bytes is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_hub_that_redirects_elsewhere_takes_no_token_along(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "secret-word")
+    with (
+        served({"/config.json": (200, json.dumps(HEAD).encode())}) as (elsewhere, asked),
+        redirecting(f"{elsewhere}/config.json") as endpoint,
+    ):
+        monkeypatch.setenv("HF_ENDPOINT", endpoint)
+        with suppress(hub.Unavailable):
+            hub.read_hub("org/head")
+    assert asked
+    assert {authorization for _, authorization in asked} == {None}
+
+
+@contextmanager
+def redirecting(location):
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(302)
+            self.send_header("location", location)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+TEMPLATES = {
+    "not closed": ("{% if %}", "Expected an expression"),
+    "reads classes": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
+    "runs a command": ("{{ cycler.__init__.__globals__.os.popen('touch ran').read() }}", "unsafe"),
+    "reads a file": ("{% include '/etc/passwd' %}", "loader"),
+    "unknown names": ("{{ nothing.there }}", "undefined"),
+    "a long range": ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
+    "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than"),
+    "too much memory": ("{{ 'x' * 10**14 }}", "MemoryError"),
+}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_chat_template_of_an_attacker_runs_nothing_and_is_refused_by_name(monkeypatch, tmp_path, name):
+    pytest.importorskip("tokenizers", reason="comes with the local extra")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tokens, "_RENDER_S", 0.5)
+    shutil.copy(DEMO / "tokenizer.json", tmp_path)
+    template, why = TEMPLATES[name]
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(InputError, match=f"the chat template cannot be used: .*{why}"):
+        tokens.of_directory(tmp_path).prompt([{"role": "user", "content": "hello"}])
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("text", ["x", "{}", '{"a":' * 100_000, '{"model": {"type": "BPE", "vocab": 5}}'])
+def test_a_tokenizer_of_an_attacker_is_refused_by_name(tmp_path, text):
+    pytest.importorskip("tokenizers", reason="comes with the local extra")
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(InputError, match="is no tokenizer"):
+        tokens.of_directory(tmp_path)
+
+
+def test_a_tokenizer_of_any_size_is_not_read(tmp_path):
+    pytest.importorskip("tokenizers", reason="comes with the local extra")
+    with (tmp_path / "tokenizer.json").open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(InputError, match="larger than 64 MiB"):
+        tokens.of_directory(tmp_path)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mpctl.doctor.access import FORBIDDEN
+from mpctl.doctor.access import FORBIDDEN, check_leftovers
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE
 from mpctl.platform.kubernetes.access.rights import denied_calls
@@ -140,11 +140,18 @@ def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
 
 
 def test_a_ledger_that_cannot_be_read_is_said():
-    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": {"mpctl.dev/service": "qwen"}}}
+    own = {"mpctl.dev/service": "qwen", "mpctl.dev/part": "ledger"}
+    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": own}, "data": {"no": "entry"}}
+    owner = {"kind": "StatefulSet", "name": "db", "controller": True}
+    foreign = {"metadata": {"name": "db-1", "namespace": "chat", "labels": own, "ownerReferences": [owner]}}
     labels = "mpctl.dev/part=ledger"
-    facts = read(FakeClient({("controllerrevisions", labels): [{**part, "data": {"no": "entry"}}]}))
+    facts = read(FakeClient({("controllerrevisions", labels): [part, {**foreign, "data": {"spec": {}}}]}))
     assert "not a ledger entry" in facts.unread["ledger of chat/qwen"]
     assert facts.unfinished == {}
+    (described,) = facts.look_alikes
+    assert "ControllerRevision chat/db-1 of StatefulSet db has mpctl's labels" in described
+    (finding,) = check_leftovers(facts)
+    assert (finding.id, finding.subject) == ("ledger-look-alike", "ControllerRevision chat/db-1")
 
 
 def test_who_may_everything_lacks_nothing():

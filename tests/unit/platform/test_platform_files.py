@@ -24,7 +24,9 @@ from mpctl.platform.local.desired import (
 )
 from mpctl.platform.local.files import (
     locked,
+    private_folder,
     read_json,
+    remove_abandoned_folders,
     service_dir,
     service_dirs,
     state_root,
@@ -51,6 +53,21 @@ def test_a_file_is_for_the_owner_alone_whatever_the_umask(tmp_path):
         os.umask(old)
     assert mode(tmp_path / "new" / "file") == 0o600
     assert mode(tmp_path / "new") == 0o700
+
+
+def test_a_private_folder_is_removed_at_its_end_and_that_of_a_killed_command_by_another(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
+    with private_folder() as used:
+        assert mode(used) == 0o700
+        abandoned = used.with_name("abandoned")
+        abandoned.mkdir()
+        for folder in (used, abandoned):
+            (folder / "prompts.jsonl").write_text("private")
+        (abandoned / "in-use").touch()  # the lock of a process ends with it
+        remove_abandoned_folders()
+        assert (used / "prompts.jsonl").exists()
+        assert not abandoned.exists()
+    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_replacing_a_wider_file_narrows_it(tmp_path):
@@ -115,7 +132,7 @@ def test_damaged_json_names_the_file(tmp_path, content):
 @pytest.mark.parametrize(
     ("name", "read", "may"),
     [
-        ("desired.json", read_desired, "mpctl local down svc, then mpctl local up -f MANIFEST; history stays"),
+        ("desired.json", read_desired, "mpctl local down svc -n ns, then mpctl local up -f MANIFEST; history stays"),
         ("observed.json", read_observed, "remove this file alone; the supervisor writes it anew"),
     ],
 )

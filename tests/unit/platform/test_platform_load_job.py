@@ -9,7 +9,13 @@ import zlib
 
 import pytest
 
-from mpctl.platform.kubernetes.load_job.job_manifest import is_finished, is_same, load_job, pod_problem
+from mpctl.platform.kubernetes.load_job.job_manifest import (
+    is_finished,
+    is_pod_of,
+    is_same,
+    load_job,
+    pod_problem,
+)
 from stacks.services.isolation import LOAD_PODS
 
 POD = {
@@ -109,24 +115,35 @@ def test_nobody_can_know_its_name():
     assert all(len(name) <= 63 for name in names)  # it becomes a label of the pod
 
 
-def as_stored(job):
-    """The Job as the API server returns it, with its defaults."""
+def as_stored(job, uid="9f0c"):
+    """The Job as the API server returns it: with its defaults, its uid, and both in selector and labels."""
     stored = copy.deepcopy(job)
+    stored["metadata"]["uid"] = uid
+    own = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    names = dict.fromkeys(("batch.kubernetes.io/job-name", "job-name"), job["metadata"]["name"])
+    stored["spec"] |= {"suspend": False, "podReplacementPolicy": "TerminatingOrFailed"}
+    stored["spec"]["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
+    stored["spec"]["template"]["metadata"]["labels"] |= {**own, **names}
     spec = spec_of(stored)
     spec["dnsPolicy"] = "ClusterFirst"
     spec["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
     return stored
 
 
+def new_one(job=None):
+    """What a dry-run create returns for a new Job."""
+    return as_stored(job or made(), uid="never-stored")
+
+
 def test_it_is_found_again_by_what_it_runs():
-    assert is_same(as_stored(made()), made())
+    assert is_same(as_stored(made()), new_one())
 
 
 @pytest.mark.parametrize("key", ["completions", "parallelism"])
 def test_a_job_of_more_pods_is_another(key):
     stored = as_stored(made())
     stored["spec"][key] = 2
-    assert not is_same(stored, made())
+    assert not is_same(stored, new_one())
 
 
 def test_several_pods_have_an_index_and_prefer_nodes_of_their_own():
@@ -136,7 +153,7 @@ def test_several_pods_have_an_index_and_prefer_nodes_of_their_own():
     (spread,) = spec_of(job)["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"] == job["spec"]["template"]["metadata"]["labels"]
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert is_same(as_stored(job), load_job(POD, "demo", "chat", "rollout", pods=3))
+    assert is_same(as_stored(job), new_one(load_job(POD, "demo", "chat", "rollout", pods=3)))
 
 
 def change_image(spec):
@@ -167,22 +184,111 @@ def shadow_the_python(spec):
     spec["containers"][0]["env"][0] = {"name": "PYTHONPATH", "value": "/hers"}
 
 
+def add_a_native_sidecar(spec):
+    spec["initContainers"] = [{"name": "listener", "image": "evil", "restartPolicy": "Always"}]
+
+
 CHANGES = [
     change_image,
     change_scripts,
     add_container,
     add_init_container,
+    add_a_native_sidecar,
     share_a_volume,
     mount_more,
     shadow_the_python,
 ]
+# Fields that run code, hand out rights or lead elsewhere, and that no Job of mpctl has.
+HOOK = {"exec": {"command": ["sh", "-c", "evil"]}}
+OF_THE_CONTAINER = {
+    "lifecycle": {"postStart": HOOK},
+    "livenessProbe": HOOK,
+    "startupProbe": HOOK,
+    "envFrom": [{"secretRef": {"name": "hers"}}],
+    "args": ["evil"],
+    "stdin": True,
+    "volumeDevices": [{"name": "work", "devicePath": "/dev/sda"}],
+    "ports": [{"containerPort": 8765, "hostPort": 8765}],
+}
+OF_THE_POD = {
+    "serviceAccountName": "admin",
+    "automountServiceAccountToken": True,
+    "hostPID": True,
+    "hostIPC": True,
+    "hostNetwork": True,
+    "hostUsers": False,
+    "shareProcessNamespace": True,
+    "hostAliases": [{"ip": "10.0.0.66", "hostnames": ["engine"]}],
+    "dnsConfig": {"nameservers": ["10.0.0.66"]},
+    "dnsPolicy": "None",
+    "nodeName": "hers",
+    "runtimeClassName": "hers",
+    "schedulerName": "hers",
+    "priorityClassName": "system-node-critical",
+    "nodeSelector": {"kubernetes.io/hostname": "hers"},
+    "tolerations": [{"operator": "Exists"}],
+    "affinity": {},
+    "imagePullSecrets": [{"name": "hers"}],
+    "resourceClaims": [{"name": "gpu", "resourceClaimName": "hers"}],
+    "securityContext": {},
+    "restartPolicy": "OnFailure",
+    "ephemeralContainers": [{"name": "debug", "image": "evil"}],
+}
+OF_THE_JOB = {
+    "manualSelector": True,
+    "managedBy": "example.com/hers",
+    "suspend": True,
+    "backoffLimit": 99,
+    "podFailurePolicy": {"rules": []},
+    "ttlSecondsAfterFinished": 10**6,
+    "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "another"}},
+}
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_job_that_runs_anything_else_is_not_ours(change):
     foreign = as_stored(made())
     change(spec_of(foreign))
-    assert not is_same(foreign, made())
+    assert not is_same(foreign, new_one())
+
+
+@pytest.mark.parametrize("field", OF_THE_CONTAINER)
+def test_a_prepared_job_with_a_field_of_the_container_is_not_ours(field):
+    foreign = as_stored(made())
+    spec_of(foreign)["containers"][0][field] = OF_THE_CONTAINER[field]
+    assert not is_same(foreign, new_one())
+
+
+@pytest.mark.parametrize("field", OF_THE_POD)
+def test_a_prepared_job_with_a_field_of_the_pod_is_not_ours(field):
+    foreign = as_stored(made())
+    spec_of(foreign)[field] = OF_THE_POD[field]
+    assert not is_same(foreign, new_one())
+
+
+@pytest.mark.parametrize("field", OF_THE_JOB)
+def test_a_prepared_job_with_a_field_of_its_own_is_not_ours(field):
+    foreign = as_stored(made())
+    foreign["spec"][field] = OF_THE_JOB[field]
+    assert not is_same(foreign, new_one())
+
+
+@pytest.mark.parametrize("part", ["labels", "annotations"])
+def test_a_prepared_job_with_another_label_or_annotation_of_its_pods_is_not_ours(part):
+    """Webhooks inject containers by them."""
+    foreign = as_stored(made())
+    foreign["spec"]["template"]["metadata"][part]["sidecar.istio.io/inject"] = "true"
+    assert not is_same(foreign, new_one())
+
+
+def test_a_pod_of_another_job_under_our_label_is_not_ours():
+    owner = {"kind": "Job", "name": "hers", "uid": "hers", "controller": True}
+    labels = {"batch.kubernetes.io/controller-uid": "9f0c"}
+    pod = {"metadata": {"name": "x", "labels": labels, "ownerReferences": [owner]}}
+    assert not is_pod_of(pod, "9f0c")
+    assert not is_pod_of({"metadata": {"name": "x", "labels": labels}}, "9f0c")
+    owner["uid"] = "9f0c"
+    assert is_pod_of(pod, "9f0c")
 
 
 @pytest.mark.parametrize("service", ["a" * 63, "a" * 35 + "-" + "b" * 20])

@@ -32,6 +32,7 @@ class Api:
     def __init__(self):
         self.jobs, self.refuse = {}, None
         self.made, self.lost, self.killed = 0, 0, set()
+        self.dry_runs, self.no_dry_run = 0, False
         self.phase, self.state = "Running", {"running": {}}
         self.evicted = []  # the uid of a Job without its pods; it has failed when it was listed four times
 
@@ -61,11 +62,18 @@ class Api:
         if f"{uid}-{index}" in self.killed:
             status = {"phase": "Failed", "containerStatuses": [{"name": "load", "state": KILLED}]}
         name = f"pod-{uid}" if job["spec"]["completions"] == 1 else f"pod-{uid}-{index}"
-        metadata = {"name": name, "uid": f"of-{uid}-{index}", "labels": {INDEX_LABEL: str(index)}}
+        owners = [{"kind": "Job", "uid": uid, "controller": True}]
+        labels = {INDEX_LABEL: str(index)}
+        metadata = {"name": name, "uid": f"of-{uid}-{index}", "labels": labels, "ownerReferences": owners}
         return {"metadata": metadata, "spec": {}, "status": status}
 
-    def create(self, kind, body):
+    def create(self, kind, body, *, dry_run=False):
         self._allowed("create", kind)
+        if dry_run:
+            self.dry_runs += 1
+            if self.no_dry_run:
+                raise MpctlError("admission webhook does not support dry run")
+            return {**body, "metadata": {**body["metadata"], "uid": "never-stored"}}
         self.made += 1
         metadata = {**body["metadata"], "uid": f"u{self.made}"}
         self.jobs[metadata["name"]] = {**body, "metadata": metadata}
@@ -193,6 +201,40 @@ def test_a_job_that_is_over_and_one_of_another_image_are_replaced(world):
     (job,) = world.api.jobs.values()
     assert job["metadata"]["uid"] == "u2"
     assert job["metadata"]["name"] != name
+
+
+def prepared(world, change):
+    """A Job with our labels that somebody prepared: as a command would create it, and ``change``."""
+    other = world.client()
+    other.prepare()
+    (job,) = world.api.jobs.values()
+    change(job["spec"]["template"]["spec"])
+    return job["metadata"]["uid"]
+
+
+def test_a_prepared_job_gets_no_prompt_and_is_replaced(world):
+    uid = prepared(world, lambda spec: spec.update(hostPID=True))
+    world.side.answers.append(done())
+    send(world.client())
+    (job,) = world.api.jobs.values()
+    assert job["metadata"]["uid"] != uid
+    assert "hostPID" not in job["spec"]["template"]["spec"]
+
+
+def test_where_no_dry_run_is_possible_a_new_job_is_created(world):
+    uid = prepared(world, lambda spec: None)
+    world.api.no_dry_run = True
+    world.side.answers.append(done())
+    send(world.client())
+    assert [job["metadata"]["uid"] == uid for job in world.api.jobs.values()] == [False]
+
+
+def test_without_a_job_of_an_earlier_command_nothing_is_asked_twice(world):
+    world.side.answers += [done()] * 2
+    client = world.client()
+    send(client)
+    send(client, key="rollout-1/other")
+    assert (world.api.made, world.api.dry_runs) == (1, 0)
 
 
 def test_a_job_whose_pod_was_evicted_between_two_blocks_is_replaced(world):

@@ -74,10 +74,10 @@ def test_an_unusable_answer_is_an_error_that_says_so(client, body, message):
 
 
 def test_no_room_for_the_prompts(client, monkeypatch):
-    def full(**_):
+    def full():
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(bench.tempfile, "TemporaryDirectory", full)
+    monkeypatch.setattr(bench, "private_folder", full)
     with pytest.raises(MpctlError, match="No space left on device"):
         client(OK).client.run(ENDPOINT, ("a",), CELL, 256)
 

@@ -1,15 +1,20 @@
 """Roles made from the table of calls."""
 
+import re
+from dataclasses import replace
+
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpctl.app.cluster.rbac import make_roles
+from mpctl.app.requests import RbacRequest, WatchInstallRequest
+from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.admission import admission_policies
 from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, needs
-from mpctl.platform.kubernetes.access.rbac import Subject, roles, rules_of, subject_of, to_yaml
+from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles, rules_of, subject_of, to_yaml
 from mpctl.platform.kubernetes.access.rights import covers
 from tests.cluster.listed import request_of
 
@@ -82,7 +87,45 @@ def test_bindings_name_the_subject():
     assert {str(d["subjects"]) for d in bindings} == {
         str([{"kind": "ServiceAccount", "name": "bot", "namespace": "ci"}])
     }
+    for document in documents:
+        require_name(document["metadata"]["name"], "--to")
     assert list(yaml.safe_load_all(to_yaml(documents))) == list(documents)
+
+
+def objects_of(*documents):
+    """What each object of kubectl apply holds after all of these: the last one wins."""
+    return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]): d for d in documents}
+
+
+ANN, BOB = (Subject("User", name) for name in ("ann", "bob"))
+VARIANTS = ({}, {"load": "local"}, {"all_pods": False}, {"purge": True}, {"deployments": True}, {"secrets": ["key"]})
+
+
+@given(st.permutations([(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(6)]))
+def test_no_command_takes_rights_that_another_gave(order):
+    documents = [d for to, role, i in order for d in roles(role, "chat", to=[to], **VARIANTS[i])]
+    applied = objects_of(*documents)
+    assert all(applied[key] == document for document in documents for key in objects_of(document))
+    given_to = {d["subjects"][0]["name"] for d in applied.values() if d["kind"] == "RoleBinding"}
+    assert given_to == {"ann", "bob"}
+
+
+def test_subjects_that_look_alike_have_bindings_of_their_own():
+    alike = [("User", "a.b"), ("User", "a-b"), ("User", "A-b"), ("Group", "a-b"), ("User", "a-b" * 60), ("User", "é")]
+    subjects = [*(Subject(*pair) for pair in alike), *(Subject("ServiceAccount", "a-b", n) for n in ("x", "y"))]
+    assert len({subject.slug for subject in subjects}) == len(subjects)
+    bindings = [d for d in roles("operator", None, to=[*subjects, *subjects]) if d["kind"].endswith("Binding")]
+    assert len(bindings) == len(subjects)
+    labels = {binding["metadata"]["labels"]["mpctl.dev/subject"] for binding in bindings}
+    assert len(labels) == len(subjects)
+    assert all(re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", label) for label in labels)
+
+
+def test_the_watch_and_an_operator_keep_their_rights_in_every_order():
+    operator = roles("operator", "chat", to=[ANN])
+    watches = [objects(WatchInstallRequest("chat", "mpctl:1"), policy) for policy in ("", "fall_back: true\n")]
+    for watch in watches:
+        assert not objects_of(*operator).keys() & objects_of(*watch).keys()
 
 
 def test_roles_of_two_namespaces_do_not_overwrite_each_other():
@@ -187,16 +230,44 @@ def test_the_pods_of_all_namespaces_are_optional():
     assert lost == {("ClusterRole", None, "list", "", "pods", ())}
 
 
-def test_admission_policies_name_their_subjects_and_their_namespace():
-    to = [subject_of(text) for text in ('user:an"n', "group:ml", "serviceaccount:ci/bot")]
-    names, names_binding, jobs, jobs_binding = admission_policies("chat", to)
-    (condition,) = names["spec"]["matchConditions"]
-    assert '["an\\"n", "system:serviceaccount:ci:bot"]' in condition["expression"]
-    assert '["ml"]' in condition["expression"]
-    assert jobs["spec"]["matchConditions"] == names["spec"]["matchConditions"]
-    for policy, binding in ((names, names_binding), (jobs, jobs_binding)):
+def policies(namespace, *to, allowed=()):
+    request = RbacRequest(namespace=namespace, cluster_wide=namespace is None, bind_to=to, admission_policy=True)
+    documents = make_roles(replace(request, allow_in_job=allowed))
+    return [d for d in documents if d["kind"].startswith("ValidatingAdmissionPolicy")]
+
+
+def test_admission_policies_name_their_subject_and_their_namespace():
+    to = ('user:an"n', "group:ml", "serviceaccount:ci/bot")
+    documents = policies("chat", *to)
+    limits, bindings = documents[::2], documents[1::2]
+    conditions = [p["spec"]["matchConditions"][0]["expression"] for p in limits[::3]]
+    assert conditions == [
+        'request.userInfo.username == "an\\"n"',
+        'has(request.userInfo.groups) && "ml" in request.userInfo.groups',
+        'request.userInfo.username == "system:serviceaccount:ci:bot"',
+    ]
+    for policy, binding in zip(limits, bindings, strict=True):
         assert binding["spec"]["policyName"] == policy["metadata"]["name"]
         assert binding["spec"]["matchResources"]["namespaceSelector"]["matchLabels"] == {
             "kubernetes.io/metadata.name": "chat"
         }
-    assert "matchResources" not in admission_policies(None, to)[1]["spec"]
+    assert "matchResources" not in policies(None, *to)[1]["spec"]
+
+
+def test_a_second_command_lifts_no_limit_of_the_first():
+    first, second = (objects_of(*policies("chat", f"user:{name}")) for name in ("ann", "bob"))
+    assert len(first) == len(second) == 6
+    assert not first.keys() & second.keys()
+
+
+def test_what_the_serving_pod_adds_is_allowed_by_name():
+    def rules(*allowed):
+        _, _, jobs, *_ = policies("chat", "user:ann", allowed=allowed)
+        return " ".join(v["expression"] for v in jobs["spec"]["validations"])
+
+    allowed = rules("toleration:dedicated", "pull-secret:ours", "runtime-class:nvidia", "scheduler:kai")
+    for name in ("dedicated", "ours", "nvidia", "kai"):
+        assert f'"{name}"' in allowed
+        assert f'"{name}"' not in rules()
+    with pytest.raises(InputError, match="is not a field of a load Job"):
+        rules("node:one")

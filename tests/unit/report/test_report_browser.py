@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 from browser import browser
-from report_samples import hostile, several
+from report_samples import HOSTILE, hostile, several
 
 from mpctl.report.html import html_report
+from mpctl.report.plan.html import plan_html
+from mpctl.report.plan.page import Page, Section
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example-report.html"
 PHONE = 360  # CSS pixels, the narrowest common phone
@@ -26,7 +28,7 @@ _CONTRAST = """
   const poor = [];
   for (const e of document.querySelectorAll('body *')) {
     const own = [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.checkVisibility() || e.closest('.skip')) continue;
+    if (!own || !e.checkVisibility() || e.closest('.to-verdict')) continue;
     const style = getComputedStyle(e);
     const ink = e.closest('svg') ? style.fill : style.color;
     const [a, b] = [light(ink), light(behind(e))].sort((x, y) => y - x);
@@ -46,7 +48,9 @@ def tab(tmp_path_factory):
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
     directory = tmp_path_factory.mktemp("pages")
-    made = {"several": html_report(several()), "hostile": html_report(hostile())}
+    words, rows = (HOSTILE, HOSTILE), [[HOSTILE, "x"], [HOSTILE, f'" onmouseover="alert(1)" {HOSTILE}']]
+    plan = Page(HOSTILE, words, (Section(HOSTILE, words, (rows,), words),), rows)
+    made = {"several": html_report(several()), "hostile": html_report(hostile()), "plan": plan_html(plan)}
     for name, text in made.items():
         (directory / f"{name}.html").write_text(text, encoding="utf-8")
     return {name: directory / f"{name}.html" for name in made} | {"example": EXAMPLE}
@@ -55,12 +59,15 @@ def pages(tmp_path_factory):
 NAMES = ["several", "hostile", "example"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, "plan"])
 def test_the_page_asks_for_nothing_and_complains_of_nothing(tab, pages, name):
     tab.open(pages[name])
     assert tab.requested == [pages[name].as_uri()]
     assert tab.complaints == []
     assert tab.value("document.scripts.length") == 0
+    assert tab.value("document.querySelectorAll('img, iframe, object, embed, form').length") == 0
+    assert tab.value("[...document.all].flatMap(e => e.getAttributeNames()).filter(n => n.startsWith('on'))") == []
+    assert tab.value("!!document.querySelector('meta[http-equiv=Content-Security-Policy]')")
     assert tab.value("document.querySelector('h1').checkVisibility()")
 
 
@@ -70,6 +77,22 @@ def test_nothing_sticks_out_at_the_side(tab, pages, name, width):
     tab.open(pages[name], width=width, height=800)
     tab.value("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert tab.value("document.documentElement.scrollWidth") <= width
+
+
+def test_the_first_table_needs_no_scrolling_on_a_laptop(tab, pages):
+    tab.open(pages["several"], width=1280, height=800)
+    sizes = "(e => [e.scrollWidth, e.clientWidth])(document.querySelector('table.cells').parentElement)"
+    needed, available = tab.value(sizes)
+    assert needed <= available
+
+
+def test_a_rule_that_is_not_asked_says_so(tab, pages):
+    tab.open(pages["several"], width=1280, height=800)
+    tab.value("document.querySelectorAll('details').forEach(d => d.open = true)")
+    left = "[...document.querySelectorAll('.rules .chip')].map(c => c.getBoundingClientRect().left)"
+    assert min(tab.value(left)) > 0
+    rows = "[...document.querySelectorAll('.rules tr')].filter(r => r.querySelector('.chip.skip'))"
+    assert "?" not in tab.value(f"{rows}.map(r => r.cells[2].textContent)")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])

@@ -83,3 +83,60 @@ def test_died_anywhere_a_rollback_restores_the_service():
             again = guard(left.again())
             rollback(again)
             check(again, BASELINE_TEXT)
+
+
+def serve_users(memory, monkeypatch, per_reading=100):
+    """Every reading finds the promoted engine with so many drafts more, four of five accepted."""
+    inner, readings = memory.context.meter.counters, []
+
+    def counters(endpoint):
+        found, unfinished = inner(endpoint), memory.unfinished()
+        if unfinished is None or unfinished.begun != "bake":
+            return found
+        drafts = per_reading * len(readings)
+        readings.append(endpoint)
+        counted = {"drafts": drafts, "draft_tokens": drafts, "accepted": 0.8 * drafts, "per_position": (0.8 * drafts,)}
+        return replace(found, generation_tokens=1.8 * drafts, **counted)
+
+    monkeypatch.setattr(memory.context.meter, "counters", counters)
+
+
+def test_a_bake_ends_when_users_have_shown_enough_and_says_so_before(monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    serve_users(memory, monkeypatch)
+    baked(memory, bake_s=600.0)
+    check(memory, CANDIDATE_TEXT)
+    result = memory.operations()[0].result("bake", Baked)
+    assert (result.seconds, result.drafts) == (60.0, 1200.0)
+    (line,) = (text for text in memory.progress.lines if text.startswith("bake: ngram"))
+    assert line.endswith("for at most 600 s; 1,000 drafts are enough, by which acceptance is known to 3 %")
+
+
+def test_a_bake_with_few_drafts_lasts_as_long_as_planned_and_counts_aloud(monkeypatch):
+    memory = guard(RollingWorld(FASTER))
+    serve_users(memory, monkeypatch, per_reading=5)
+    baked(memory, bake_s=150.0)
+    assert memory.operations()[0].result("bake", Baked).seconds == 150.0
+    ticks = [line for line in memory.progress.lines if line.startswith("bake: ") and line.endswith("s)")]
+    assert ticks == [
+        "bake: 108 tokens, 60 drafts, 1.80 tokens per step (60 s)",
+        "bake: 216 tokens, 120 drafts, 1.80 tokens per step (120 s)",
+    ]
+
+
+def test_a_bake_without_requests_says_that_it_shows_nothing():
+    memory = guard(RollingWorld(FASTER))
+    baked(memory, bake_s=150.0)
+    said = [line for line in memory.progress.lines if line.startswith("bake: no request")]
+    assert len(said) == 2
+    assert "bake: no request in 60 s" in said[0]
+    assert "it showed nothing" in said[1]
+
+
+def test_a_bake_says_what_ctrl_c_leaves():
+    memory = guard(RollingWorld(FASTER))
+    baked(memory)
+    (line,) = (text for text in memory.progress.lines if text.startswith("Ctrl-C"))
+    assert "leaves ngram K=4 serving" in line
+    assert "mpctl resume" in line
+    assert "mpctl rollback" in line

@@ -11,7 +11,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
 
 from mpctl.errors import MpctlError
 from mpctl.rollout import runner
-from mpctl.rollout.operation import Ending
+from mpctl.rollout.operation import Ending, open_operation
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.steps.keep_baseline import Retained
@@ -128,7 +128,8 @@ def test_the_kept_arm_is_looked_at_while_the_service_starts():
 
     def watch(where):
         nonlocal looks
-        if where == "state" and memory.unfinished() and memory.unfinished().begun == "settle":
+        present = open_operation(memory.context.store.entries())
+        if where == "state" and present and present.begun == "settle":
             looks += 1
             beside = memory.disk.engines[BESIDE]
             if looks == 1:

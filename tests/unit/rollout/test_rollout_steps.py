@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -51,6 +52,17 @@ def test_an_engine_that_takes_longer_than_its_time_ends_the_wait():
     with pytest.raises(MpctlError, match="not ready within 100 s: 1 of 2"):
         await_ready(rolling.context(), ARM, 100)
     assert rolling.seconds < 210
+
+
+def test_the_time_of_an_engine_begins_when_the_old_one_has_finished_its_requests():
+    rolling = Rolling(1890)
+    whole = rolling.state
+    rolling.state = lambda arm: replace(whole(arm), draining=rolling.seconds < 1800)
+    assert await_ready(rolling.context(), ARM, 100).phase is Phase.READY
+    never = Rolling(1990)
+    never.state = lambda arm: replace(whole(arm), phase=Phase.STARTING, draining=never.seconds < 1800)
+    with pytest.raises(MpctlError, match="not ready within 100 s"):
+        await_ready(never.context(), ARM, 100)
 
 
 @pytest.mark.parametrize(

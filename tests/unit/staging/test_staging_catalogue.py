@@ -175,3 +175,10 @@ def test_any_text_is_read_or_refused(text):
         assert isinstance(read_catalogue(text, "x.yaml"), Catalogue)
     except InputError as error:
         assert error.file == "x.yaml"
+
+
+def test_a_service_is_offered_no_draft_of_another_target():
+    with pytest.raises(Refused, match="no draft of google/gemma-3-4b-it is known") as caught:
+        choose(TABLE, "google/gemma-3-4b-it", "eagle3")
+    assert "gemma-4" not in caught.value.hint
+    assert "--draft" in caught.value.hint

@@ -41,6 +41,6 @@ def small_run(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread
         prompts={"edits": PromptSet("edits", "d1", ROUNDS * REQUESTS, 0)},
         shares={"edits": 1.0},
         calibration=None,
-        policy=Policy(),
+        policy=Policy(max_pod_gap=0.0),
         blocks=tuple(blocks),
     )

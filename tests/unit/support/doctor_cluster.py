@@ -46,6 +46,8 @@ def deployment(name="qwen"):
     container = {
         "name": "kserve-container",
         "image": "vllm/vllm-openai:v0.28.0",
+        "args": ["--shutdown-timeout=600"],
+        "lifecycle": {"preStop": {"sleep": {"seconds": 15}}},
         "readinessProbe": PROBE,
         "startupProbe": PROBE,
         "resources": {"claims": [{"name": "gpu"}], "limits": {"cpu": "2"}},
@@ -55,7 +57,13 @@ def deployment(name="qwen"):
         "metadata": meta(f"{name}-predictor", "chat"),
         "spec": {
             "strategy": rolling,
-            "template": {"spec": {"containers": [container], "resourceClaims": [dict(CLAIM)]}},
+            "template": {
+                "spec": {
+                    "containers": [container],
+                    "resourceClaims": [dict(CLAIM)],
+                    "terminationGracePeriodSeconds": 630,
+                }
+            },
         },
         "status": {"conditions": [{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]},
     }

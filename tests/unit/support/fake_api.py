@@ -56,6 +56,8 @@ class FakeApi:
         return self._keep(key, body, as_)
 
     def apply(self, kind: Kind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
+        if self.objects.get((kind.plural, body["metadata"]["name"]), {}).get("immutable"):
+            raise InputError("data: Forbidden: field is immutable when `immutable` is set")
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
     def replace(self, kind: Kind, body: Json, *, as_: str = "mpctl") -> Json:
@@ -85,6 +87,10 @@ class FakeApi:
             self.unanswered -= 1
             raise OutcomeUnknown("no answer")
         return copy.deepcopy(kept)
+
+    def of(self, plural: str) -> list[Json]:
+        """Objects of one kind."""
+        return [item for (kind, _), item in self.objects.items() if kind == plural]
 
     def named(self, part: str) -> list[str]:
         """Names of mpctl's objects of one part."""

@@ -135,7 +135,7 @@ def report(*cells, **more):
         "candidate": SPECULATING,
         "prompts": (PromptSet("edits", "cd" * 32, 64, 0),),
         "client": Calibration(0.8, 3.1, 200, 8),
-        "policy": Policy(),
+        "policy": Policy(max_pod_gap=0.0),
         "cost": cost_of(cells, FACTS, FACTS, shipped_prices()),
         "commands": ("mpctl rollout --spec ngram", "mpctl report rollout-1"),
     }

@@ -172,6 +172,11 @@ class RollingPlatform(MemoryPlatform):
         if self.disk.edited or self.disk.copied != percent:
             raise Conflict("HTTPRoute users was changed by somebody meanwhile")
 
+    def counters(self, arm):
+        self._world.boundary("counters of pods")
+        engine = self.disk.engines.get(arm.id)
+        return {} if engine is None else {"pod-1": engine.counters}
+
     def unshift(self, route):
         assert route == ROUTE
         with self._world.acting("unshift"):
@@ -217,8 +222,8 @@ def leave_out_the_measurement(monkeypatch):
 
 class RollingWorld(MemoryWorld):
     """``accepted`` of 100 draft tokens at the first position: what users' traffic gets out of the arm beside.
-    ``falls_at``: the share at which that arm's engine ends. ``copy_ms``: its time per output token on copies of users'
-    requests; the serving arm takes 10."""
+    ``falls_at``: the share at which that arm's engine ends. ``copy_ms``: its time per output token on users' requests
+    and copies of them; the serving arm takes 10."""
 
     def __init__(self, behaviours, disk=None, *, accepted=80, falls_at=None, copy_ms=6):
         super().__init__(behaviours, disk or RollingDisk())
@@ -243,26 +248,26 @@ class RollingWorld(MemoryWorld):
             old,
             generation_tokens=(old.generation_tokens or 0) + 100 + self.accepted,
             drafts=drafts,
-            draft_tokens=drafts,
+            draft_tokens=(old.draft_tokens or 0) + 100,
             accepted=accepted,
             per_position=(accepted,),
-            **(self.served(old, self.copy_ms) if self.disk.copied else {}),
+            **self.served(old, self.copy_ms),
         )
         self.disk.engines[BESIDE] = replace(beside, counters=counters)
-        if self.disk.copied:
-            own = self.disk.engines[self.disk.routed]
-            grown = {"generation_tokens": (own.counters.generation_tokens or 0) + 180, **self.served(own.counters, 10)}
-            self.disk.engines[self.disk.routed] = replace(own, counters=replace(own.counters, **grown))
+        own = self.disk.engines[self.disk.routed]
+        grown = {"generation_tokens": (own.counters.generation_tokens or 0) + 180, **self.served(own.counters, 10)}
+        self.disk.engines[self.disk.routed] = replace(own, counters=replace(own.counters, **grown))
 
-    @staticmethod
-    def served(old, per_token_ms):
+    def served(self, old, per_token_ms):
         """Ten requests more, each with this time per output token."""
-        return {
+        times = {
             "tpot_count": (old.tpot_count or 0) + 10,
             "tpot_seconds": (old.tpot_seconds or 0) + 10 * per_token_ms / 1000,
-            "ttft_count": (old.ttft_count or 0) + 10,
-            "ttft_seconds": (old.ttft_seconds or 0) + 0.5,
         }
+        if not self.disk.copied:
+            return times
+        first = {"ttft_count": (old.ttft_count or 0) + 10, "ttft_seconds": (old.ttft_seconds or 0) + 0.5}
+        return {**times, **first}
 
 
 def guard(memory):

@@ -83,7 +83,7 @@ def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more
         "prompts": {t: PromptSet(t, digest(t), 64, 0) for t in sorted(traffic)},
         "shares": shares or {},
         "calibration": Calibration(0.8, 3.1, 200, 8),
-        "policy": Policy(),
+        "policy": Policy(max_pod_gap=0.0),
         "blocks": tuple(blocks),
     }
     return Run(**(given | more))

@@ -24,7 +24,9 @@ GOOD, BAD = 1.0, 0.0
 
 
 class Here(Executor):
-    """Runs at once, in this thread; a Crash ends the test's command."""
+    """Runs at once, in this thread; a Crash ends the test's command. It reads as :class:`Readers` do, and in time."""
+
+    deadline_s = 0.0
 
     def submit(self, call, /, *arguments):
         done = Future()
@@ -33,6 +35,12 @@ class Here(Executor):
         except Exception as error:  # noqa: BLE001 - as a thread's
             done.set_exception(error)
         return done
+
+    def read(self, what, work, sessions):
+        return {(session.namespace, session.name): work(session) for session in sessions}
+
+    def close(self):
+        pass
 
 
 class Engine:
@@ -89,7 +97,7 @@ def promoted(**more):
     return session
 
 
-def watch(*sessions, policy=ACTS):
+def watch(*sessions, policy=ACTS, readers=None):
     """A watch and its events; every round takes an interval of the services' clock."""
     events = []
     clock = sessions[0].memory.context.clock
@@ -98,6 +106,7 @@ def watch(*sessions, policy=ACTS):
         return clock.now().timestamp()
 
     watcher = Watcher(policy, lambda: sessions, lambda s: s, events.append, monotonic=now, now=now, actors=Here())
+    watcher.readers = readers or Here()
     return watcher, events
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mpctl.errors import Conflict, InputError
+from mpctl.errors import Conflict, InputError, Refused
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
@@ -104,7 +104,12 @@ class MemoryPlatform:
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
-    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False) -> tuple[str, ...]:
+    def check(
+        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+    ) -> tuple[str, ...]:
+        room = 2 if pair else 1
+        if side_by_side and room > self._world.room:
+            raise Refused(f"room for {self._world.room} engines")
         return ()
 
     def added_fields(self, arm: Arm, live: Live) -> tuple[str, ...] | None:
@@ -112,6 +117,11 @@ class MemoryPlatform:
 
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         return foreign_changes(before, after) if "apiVersion" in before else ()
+
+    def foreign_change(self, known: tuple[Arm, ...], scaling: object = None) -> str | None:
+        self._world.boundary("read")
+        text = self._world.disk.text
+        return None if text in {arm.manifest for arm in known} else "service chat/svc was changed by somebody"
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         return text
@@ -130,6 +140,9 @@ class MemoryPlatform:
 
     def retained_baseline(self) -> None:
         return None
+
+    def route(self, name: str | None, steps: tuple[int, ...], *, mirror: int = 0, force: bool = False) -> Any:
+        raise InputError("no route leads to an engine in memory")
 
     def restore_strategy(self, arm: Arm) -> None:
         pass
@@ -206,40 +219,54 @@ class MemoryPlatform:
 
 
 class MemoryStore:
-    """``mpctl.rollout.ports.Store`` on lists; every entry passes through its line."""
+    """``mpctl.rollout.ports.Store`` on lists; every entry passes through its line. Revisions and records are on the
+    disk with the next entry, as a cluster's are within the lease; so a command that dies loses them."""
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
+        self._waiting: list[Entry] = []
+        self._added: list[Revision] = []
+        self._unsealed: dict[tuple[str, str], dict[str, Any]] = {}
 
     def revisions(self) -> tuple[Revision, ...]:
-        return tuple(self._world.disk.revisions)
+        return (*self._world.disk.revisions, *self._added)
 
     def add_revision(self, revision: Revision) -> None:
         with self._world.acting("add_revision"):
-            assert revision.number == len(self._world.disk.revisions) + 1
-            self._world.disk.revisions.append(Revision.from_record(revision.to_record()))
+            assert revision.number == len(self.revisions()) + 1
+            self._added.append(Revision.from_record(revision.to_record()))
 
     def entries(self) -> tuple[Entry, ...]:
-        return tuple(self._world.disk.ledger)
+        return (*self._world.disk.ledger, *self._waiting)
 
-    def append(self, *entries: Entry) -> None:
+    def append(self, *entries: Entry, hold: bool = False) -> None:
+        self._waiting += entries
+        if hold:
+            return
         with self._world.acting("append"):
-            self._world.disk.ledger.extend(Entry.from_line(entry.to_line()) for entry in entries)
+            disk = self._world.disk
+            disk.ledger.extend(Entry.from_line(entry.to_line()) for entry in self._waiting)
+            disk.revisions += self._added
+            disk.records |= self._unsealed
+            self._waiting, self._added, self._unsealed = [], [], {}
 
-    def save(self, operation: str, name: str, record: dict[str, Any]) -> None:
+    def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
         with self._world.acting("save"):
             self._world.disk.records[operation, name] = record
 
     def save_all(self, operation: str, records: Any, *, raw: Any = None) -> None:
         with self._world.acting("save"):
             for name, record in {**(raw or {}), **records}.items():
-                self._world.disk.records[operation, name] = record
+                self._unsealed[operation, name] = record
 
-    def load(self, operation: str, name: str) -> dict[str, Any] | None:
-        return self._world.disk.records.get((operation, name))
+    def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
+        return self._records().get((operation, name))
 
     def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
-        return {name: record for (of, name), record in self._world.disk.records.items() if of == operation}
+        return {name: record for (of, name), record in self._records().items() if of == operation}
+
+    def _records(self) -> dict[tuple[str, str], dict[str, Any]]:
+        return {**self._world.disk.records, **self._unsealed}
 
     def prune(self, operations: frozenset[str]) -> Pruned:
         records = self._world.disk.records
@@ -393,6 +420,7 @@ class MemoryWorld:
         self, behaviours: dict[str, Behaviour], disk: Disk | None = None, prompts: dict[str, Any] | None = None
     ) -> None:
         self.behaviours = behaviours
+        self.room = 2  # for engines beside the service
         self.prompts = {"edits": PROMPTS} if prompts is None else prompts
         self.disk = disk or Disk()
         self.meter = MemoryMeter(self)

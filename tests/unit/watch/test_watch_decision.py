@@ -28,7 +28,7 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, BAD, CALM, FLEET, Act.FALL_BACK, "why"),
         (WatchPolicy(), BAD, CALM, FLEET, Act.REPORT, "why"),
         (ACTS, replace(BAD, pays=True), CALM, FLEET, Act.REPORT, "still pays"),
-        (ACTS, replace(BAD, pays=None), CALM, FLEET, Act.REPORT, "still pays"),
+        (ACTS, replace(BAD, pays=None), CALM, FLEET, Act.REPORT, "is not certain yet"),
         (ACTS, ZERO, CALM, FLEET, Act.RESTART, "StepToZero: why"),
         (ACTS, ZERO, replace(CALM, found_at=NOW - 5), FLEET, Act.HOLD, "lasted 5 of 30 s"),
         (ACTS, ZERO, replace(CALM, busy="held by ada"), FLEET, Act.HOLD, "held by ada"),

@@ -88,7 +88,12 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.POD, _CHANGE_COMMANDS, "an engine's last words", "operator", subresource="log"),
     *_rows("list", kinds.HPA, ("doctor", *_CHANGE_COMMANDS), "autoscalers of the service"),
     *_rows("list", kinds.SCALED_OBJECT, ("doctor", *_CHANGE_COMMANDS), "KEDA's autoscalers of the service"),
-    *_rows("list", kinds.HTTP_ROUTE, ("status", *_CHANGE_COMMANDS), "who gets the users' traffic"),
+    *_rows(
+        "list",
+        kinds.HTTP_ROUTE,
+        ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS),
+        "who gets the users' traffic, and how long an answer may take",
+    ),
     # mpctl's own records
     *_rows(
         "get",

@@ -2,10 +2,14 @@
 
 In one namespace: a Role there, a ClusterRole for what has no namespace or is spread over all, and for the doctor a Role
 in KServe's namespace. Cluster-wide: one ClusterRole that also holds in every namespace.
+
+A role is named by its purpose and its options, a binding by its role and its one subject, so that no object overwrites
+another's rights when it is applied.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,6 +23,7 @@ _RBAC = "rbac.authorization.k8s.io"
 _SUBJECTS = ("user", "group", "serviceaccount")
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
 KSERVE = "kserve"
+SUBJECT_LABEL = "mpctl.dev/subject"  # of a binding: whom it is for
 
 
 @dataclass(frozen=True)
@@ -34,6 +39,13 @@ class Subject:
         if self.kind == "ServiceAccount":
             return {"kind": self.kind, "name": self.name, "namespace": self.namespace}
         return {"apiGroup": _RBAC, "kind": self.kind, "name": self.name}
+
+    @property
+    def slug(self) -> str:
+        """A part of object names that no other subject has: ``user-ann-1a2b3c4d``."""
+        text = f"{self.kind}:{self.namespace or ''}/{self.name}"
+        words = re.sub("[^a-z0-9]+", "-", f"{self.kind}-{self.name}".lower())[:40].strip("-")
+        return f"{words}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 def subject_of(text: str) -> Subject:
@@ -104,16 +116,29 @@ def roles(
     purge: bool = False,
     deployments: bool = False,
 ) -> tuple[Json, ...]:
-    """The objects to apply, each role followed by its binding; ``namespace`` None: for all namespaces.
+    """The objects to apply, each role followed by its bindings; ``namespace`` None: for all namespaces.
 
     ``to``: whom all of them are bound to; nobody: no bindings.
     """
-    name = f"mpctl-{role}"
     rows = needs(role, load=load, all_pods=all_pods, purge=purge, deployments=deployments)
-    where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
+    # Roles of other options have other names: a second command takes nothing from the subjects of the first.
+    options = {"local": load == "local", "fewer-pods": not all_pods, "purge": purge, "deployments": deployments}
+    variant = [word for word, chosen in options.items() if chosen]
+    if secrets:
+        digest = hashlib.sha256("\n".join(sorted(set(secrets))).encode()).hexdigest()[:8]
+        variant.append(f"secrets-{digest}")
+    return roles_of(rows, ".".join((f"mpctl-{role}", *variant)), namespace, to=to, secrets=secrets)
+
+
+def roles_of(
+    rows: Iterable[Row], name: str, namespace: str | None, *, to: Sequence[Subject], secrets: Sequence[str] = ()
+) -> tuple[Json, ...]:
+    """Roles called ``name`` with these rows, each followed by its bindings; ``namespace`` None: for all namespaces."""
+    rows = tuple(rows)
     if namespace is None:
         return tuple(_granted("ClusterRole", name, None, rules_of(rows, secrets=secrets), to))
-    # What lies outside is named by the namespace, so that the roles of several namespaces stand beside each other.
+    where = {scope: [row for row in rows if row.scope == scope] for scope in ("service", "cluster", "kserve")}
+    # Roles outside of the namespace end in its name, so that those of several namespaces exist side by side.
     outside = f"{name}-{namespace}"
     return (
         *_granted("Role", name, namespace, rules_of(where["service"], secrets=secrets), to),
@@ -122,27 +147,23 @@ def roles(
     )
 
 
-def granted(name: str, namespace: str | None, rows: Iterable[Row], *, to: Sequence[Subject]) -> tuple[Json, ...]:
-    """A role with these rows alone and its binding; ``namespace`` None: for all namespaces."""
-    kind = "ClusterRole" if namespace is None else "Role"
-    return tuple(_granted(kind, name, namespace, rules_of(rows), to))
-
-
 def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to: Sequence[Subject]) -> list[Json]:
-    metadata: Json = {"name": name, **({"namespace": namespace} if namespace else {})}
-    metadata["labels"] = {"app.kubernetes.io/managed-by": "mpctl"}
-    made: list[Json] = [{"apiVersion": f"{_RBAC}/v1", "kind": kind, "metadata": metadata, "rules": rules}]
-    if to:
-        made.append(
-            {
-                "apiVersion": f"{_RBAC}/v1",
-                "kind": f"{kind}Binding",
-                "metadata": metadata,
-                "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
-                "subjects": [subject.to_record() for subject in to],
-            }
-        )
-    return made
+    def metadata(name: str, **labels: str) -> Json:
+        where = {"namespace": namespace} if namespace else {}
+        return {"name": name, **where, "labels": {"app.kubernetes.io/managed-by": "mpctl", **labels}}
+
+    version = f"{_RBAC}/v1"
+    bindings = [
+        {
+            "apiVersion": version,
+            "kind": f"{kind}Binding",
+            "metadata": metadata(f"{name}.{subject.slug}", **{SUBJECT_LABEL: subject.slug}),
+            "roleRef": {"apiGroup": _RBAC, "kind": kind, "name": name},
+            "subjects": [subject.to_record()],
+        }
+        for subject in dict.fromkeys(to)
+    ]
+    return [{"apiVersion": version, "kind": kind, "metadata": metadata(name), "rules": rules}, *bindings]
 
 
 def to_yaml(documents: Sequence[Json]) -> str:

@@ -221,15 +221,16 @@ class Client:
 
     # Writing
 
-    def create(self, kind: Kind, body: Json) -> Json:
-        """Create an object; metadata names it.
+    def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
+        """Create an object; metadata names it. ``dry_run``: only return it as it would be stored.
 
         Raises:
             AlreadyExists: an object of that name exists.
             OutcomeUnknown: no answer.
         """
         call = _call("create", kind, body)
-        return self._write(call, "POST", kind.path(call.namespace), _OPTIONS, body, "application/json")
+        query = {**_OPTIONS, "dryRun": "All"} if dry_run else _OPTIONS
+        return self._write(call, "POST", kind.path(call.namespace), query, body, "application/json")
 
     def replace(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
         """Write the whole object. ``metadata.resourceVersion`` and ``metadata.uid`` must be those that were read, which
@@ -461,7 +462,7 @@ class Client:
             reason = f"answers {answer.code}: {status_of(answer.body).get('message')}"
         return Unreachable(
             f"{call.target}: the API server {self.configuration.host} {reason}",
-            hint="check 'kubectl get --raw /readyz', then run the same command again to resume",
+            hint="check 'kubectl get --raw /readyz', then run the same command again",
         )
 
     def close(self) -> None:

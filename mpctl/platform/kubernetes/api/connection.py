@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpctl import commands
 from mpctl.errors import InputError, NotPermitted
 from mpctl.manifest import masked, redacted
 
@@ -50,6 +51,14 @@ def kubeconfig_files(path: str | None) -> tuple[str, ...]:
     return tuple(f for f in files if Path(f).is_file())
 
 
+def missing_kubeconfig() -> str:
+    """Name the kubeconfig that is looked for and does not exist."""
+    variable = os.environ.get(VARIABLE)
+    return (
+        f"no cluster: {VARIABLE}={variable} does not exist" if variable else "no cluster: ~/.kube/config does not exist"
+    )
+
+
 def current_context(files: tuple[str, ...]) -> str | None:
     """The current context of the first file that names one.
 
@@ -80,6 +89,17 @@ def _read(file: str) -> dict[str, Any]:
     return record or {}
 
 
+def namespace_of(kubeconfig: str | None, context: str | None) -> str:
+    """The namespace of a context, ``default`` if it names none; empty in a pod and where nothing can be read."""
+    try:
+        files = kubeconfig_files(kubeconfig)
+        chosen = context or current_context(files)
+        _, entry = _Entries({file: _read(file) for file in files}).find("context", chosen)
+    except InputError:
+        return ""
+    return "" if entry is None else str(entry.get("namespace") or "default")
+
+
 def reachable(kubeconfig: str | None, context: str | None) -> bool:
     """Return whether a context or a pod's service account names a cluster. Reads files only."""
     files = kubeconfig_files(kubeconfig)
@@ -107,9 +127,8 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         return Connection(configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster")
     if not files:
         raise InputError(
-            "kubeconfig not found",
-            field="--kubeconfig",
-            hint="run 'mpctl connect' to write one for an EKS or GKE cluster",
+            missing_kubeconfig(),
+            hint=f"run '{commands.line('connect', 'CLUSTER')}' to write one for an EKS or GKE cluster",
         )
     chosen = context or current_context(files)
     if chosen is None:

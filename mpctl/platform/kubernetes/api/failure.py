@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl import bounded
+from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.kinds import Kind
 
@@ -127,7 +127,7 @@ def _forbidden(message: str, call: Call) -> MpctlError:
         )
     return NotPermitted(
         f"not allowed to {call.permission}: {message}",
-        hint="run 'mpctl rbac' to print the required roles",
+        hint=f"run '{commands.line('rbac', namespace=call.namespace)}' to print the required roles",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 SERVICE_LABEL = "mpctl.dev/service"
 PART_LABEL = "mpctl.dev/part"
@@ -17,6 +18,7 @@ SEAL = "seal"
 LOAD = "load"
 
 CANDIDATE_SUFFIX = "-candidate"
+COPY_SUFFIX = "-copy"
 
 
 def labels(service: str, part: str) -> dict[str, str]:
@@ -26,7 +28,6 @@ def labels(service: str, part: str) -> dict[str, str]:
         PART_LABEL: part,
         "app.kubernetes.io/managed-by": "mpctl",
         "app.kubernetes.io/part-of": "mpctl",
-        "app.kubernetes.io/instance": label_of(service),
     }
 
 
@@ -40,25 +41,50 @@ def candidate_name(service: str) -> str:
     return service + CANDIDATE_SUFFIX
 
 
+def copy_name(service: str) -> str:
+    """The object that runs a copy of the baseline while it is measured."""
+    return service + COPY_SUFFIX
+
+
 def lease_name(service: str) -> str:
     """The Lease that one operator holds."""
     return f"mpctl-{service}"
 
 
 def ledger_name(service: str, number: int) -> str:
-    """The ControllerRevision of an entry of the ledger, counted from 1. The dot keeps it apart from the revisions of a
-    service called ``<service>-ledger``."""
-    return f"mpctl-{service}.ledger-{number}"
+    """The ControllerRevision of an entry of the ledger, counted from 1. What follows the last dot tells its part, so
+    that no service's objects have names of another's."""
+    return f"mpctl-{service}.{LEDGER}-{number}"
+
+
+def folded_name(service: str, first: int, last: int) -> str:
+    """The ControllerRevision that holds many entries of the ledger, from ``first`` to ``last``."""
+    return f"{ledger_name(service, first)}-{last}"
+
+
+def revision_name(service: str, number: int) -> str:
+    """The ControllerRevision of a revision."""
+    return f"mpctl-{service}.{REVISION}-{number}"
+
+
+_NUMBER = "[1-9][0-9]{0,8}"
+_SUFFIXES = {
+    LEDGER: re.compile(rf"\.{LEDGER}-{_NUMBER}(-{_NUMBER})?"),
+    SEAL: re.compile(rf"\.{SEAL}-[0-9a-f]{{10}}-{_NUMBER}"),
+    REVISION: re.compile(rf"\.{REVISION}-{_NUMBER}|-{_NUMBER}"),  # the second until 0.9
+}
+
+
+def part_in(name: str, service: str) -> str:
+    """The part that a ControllerRevision of a service is by its name; empty for a name that mpctl gives to none."""
+    start = f"mpctl-{service}"
+    suffix = name.removeprefix(start) if name.startswith(start) else ""
+    return next((part for part, pattern in _SUFFIXES.items() if pattern.fullmatch(suffix)), "")
 
 
 def service_of_ledger(name: str) -> str:
     """The service that a ledger entry's object belongs to."""
     return name.removeprefix("mpctl-").rpartition(f".{LEDGER}-")[0]
-
-
-def revision_name(service: str, number: int) -> str:
-    """The ControllerRevision of a revision."""
-    return f"mpctl-{service}-{number}"
 
 
 def record_name(service: str, operation: str, bundle: str, number: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Refused
 
 # Argo CD user guide, "Resource Tracking": the annotation is the default since 3.0.
@@ -59,8 +60,9 @@ class Owner:
         """Describe the moment at which the owner reverts a foreign change."""
         return _REVERTS.get(self.tool, "controls this object and reverts the change")
 
-    def remedy(self, command: str = "mpctl render -f MANIFEST") -> str:
-        """Return how to make the change in the owner's source."""
+    def remedy(self, command: str = "") -> str:
+        """Return how to make the change in the owner's source. ``command``: what prints the changed manifest."""
+        command = command or commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
         if self.tool == "Argo CD":
             app = self.name or "the application"
             return f"{command} prints the changed manifest; commit it to the source of {app} and sync"
@@ -129,7 +131,7 @@ def _controller_or_manager(metadata: Mapping[str, Any]) -> Owner | None:
     return None
 
 
-def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "mpctl render -f MANIFEST") -> str | None:
+def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "") -> str | None:
     """Return a warning when ``force`` overrides an owner; None without an owner.
 
     Raises:

@@ -50,7 +50,10 @@ class Forwards:
         self._loopback = False
 
     def use_loopback(self) -> None:
-        """Listen on loopback ports from now on."""
+        """Listen on loopback ports from now on, also for pods that were reached by a unix socket so far: a load client
+        can use none."""
+        if not self._loopback:
+            self.close()
         self._loopback = True
 
     def target(self, pod: str, port: int) -> Target:

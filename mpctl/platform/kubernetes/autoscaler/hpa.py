@@ -14,9 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import HPA, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, SCALED_OBJECT, Kind
+from mpctl.platform.kubernetes.api.owners import editors_since
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import HOMES, LIMITS, made_by_kserve
 
 _KINDS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)}
@@ -100,6 +101,25 @@ class Autoscalers:
             if note:
                 notes.append(note)
         return tuple(notes)
+
+    def foreign_changes(self, record: Mapping[str, Any]) -> tuple[str, ...]:
+        """Describe what another writer changed of the pinned autoscalers, with its name and time."""
+        changes = []
+        for item in record["items"]:
+            if item["kind"] in HOMES:
+                continue  # a part of the service, whose manifest is compared
+            kind = _KINDS[item["kind"]]
+            scaler = self._client.get(kind, item["name"], self._namespace)
+            if scaler is None:
+                changes.append(f"{kind.name} {item['name']} was deleted")
+                continue
+            now = limits_of({"kind": kind.name, **scaler})
+            if now not in (item["limits"], pinned(item, int(record["replicas"]))):
+                editors = editors_since(None, scaler, MANAGER)
+                by = editors[0] if editors else "another client"
+                limits = ", ".join(f"{field} {value}" for field, value in now.items())
+                changes.append(f"{kind.name} {item['name']} was changed by {by} meanwhile: {limits}")
+        return tuple(changes)
 
     def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:
         kind: Kind = _KINDS[item["kind"]]

@@ -12,7 +12,13 @@ from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, PoolLimits, asse
 
 Json = Mapping[str, Any]
 EXTENDED = "nvidia.com/gpu"
-PRODUCT_LABEL = "nvidia.com/gpu.product"  # of NVIDIA's GPU feature discovery
+# Labels of a node that name its GPUs: of NVIDIA's GPU feature discovery, GKE, EKS Auto Mode and Karpenter.
+PRODUCT_LABELS = (
+    "nvidia.com/gpu.product",
+    "cloud.google.com/gke-accelerator",
+    "eks.amazonaws.com/instance-gpu-name",
+    "karpenter.k8s.aws/instance-gpu-name",
+)
 
 
 def gpus_of(pod_spec: Json) -> int:
@@ -49,7 +55,7 @@ def assess_capacity(
 
 
 def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set[str]]:
-    """Return the products of each GPU node: what the DRA driver publishes, else the label of NVIDIA's discovery."""
+    """Return the products of each GPU node: what the DRA driver publishes, else a label."""
     products: dict[str, set[str]] = {}
     for item in slices:
         for device in item["spec"].get("devices") or [] if item["spec"].get("driver") == DRIVER else []:
@@ -57,7 +63,8 @@ def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set
             if name:
                 products.setdefault(str(item["spec"].get("nodeName")), set()).add(name)
     for node in nodes:
-        label = (node["metadata"].get("labels") or {}).get(PRODUCT_LABEL)
+        labels = node["metadata"].get("labels") or {}
+        label = next((labels[name] for name in PRODUCT_LABELS if labels.get(name)), None)
         if label:
             products.setdefault(node["metadata"]["name"], {label.replace("-", " ")})
     return products

@@ -62,7 +62,7 @@ class Routes:
             InputError: several routes, or none of that name.
             Refused: no route, no gateway accepts it, or it has another owner (unless ``force``).
         """
-        route = select_route(self._all_routes(), self._service, name)
+        route = select_route(self.all(), self._service, name)
         metadata = route["metadata"]
         state = route_status(route)
         if not state.accepted:
@@ -212,12 +212,13 @@ class Routes:
         own, others = ([f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends]))
         return " to ".join(own), " to ".join(others)
 
-    def _all_routes(self) -> list[Json]:
+    def all(self) -> list[Json]:
+        """Return the HTTPRoutes of the namespace."""
         return self._client.list(HTTP_ROUTE, self._namespace) or []
 
     def _user_routes(self) -> list[Json]:
         """Return all routes but those that KServe writes for the candidate."""
-        return [route for route in self._all_routes() if not is_kserve_route(route, self._candidate)]
+        return [route for route in self.all() if not is_kserve_route(route, self._candidate)]
 
     def _read(self, record: Mapping[str, Any]) -> Json | None:
         return self._client.get(HTTP_ROUTE, record["name"], self._namespace)

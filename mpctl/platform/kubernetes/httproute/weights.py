@@ -9,12 +9,15 @@ gateways drop requests for a moment.
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd
 from typing import Any
 
 from mpctl.errors import InputError, Refused
+from mpctl.gate.users_traffic import equal_share, next_share
+from mpctl.methods.preflight.drain import ANSWER_S
 
 Json = dict[str, Any]
 
@@ -124,7 +127,8 @@ spec:
   hostnames: [{isvc}.example.com]
   rules:
     - backendRefs:
-        - {{name: {backend_of(isvc)}, port: 80}}"""
+        - {{name: {backend_of(isvc)}, port: 80}}
+      timeouts: {{request: {ANSWER_S}s}}  # without it a gateway's default cuts long answers"""
 
 
 def weighted(route: Mapping[str, Any], isvc: str, candidate: str, percent: int) -> Json:
@@ -171,18 +175,14 @@ def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, p
     return [{**copy.deepcopy(ref), "weight": weight // divisor} for ref, weight in weighted_refs]
 
 
-def highest_share(pods: int) -> int:
-    """Largest percentage at which one candidate pod gets no more traffic than each of ``pods`` serving pods."""
-    return 100 // (pods + 1)
-
-
 def require_possible(steps: Sequence[int], pods: int, title: str) -> None:
-    """Refuse shares that one candidate pod cannot carry.
+    """Refuse shares that one candidate pod cannot carry, and steps that more than double the one before: a candidate
+    that is faster under a small load may be slower under a large one, and users meet it there.
 
     Raises:
         Refused: the message names the steps and the highest possible one.
     """
-    highest = highest_share(pods)
+    highest = equal_share(pods)
     too_high = [step for step in steps if step > highest]
     if too_high:
         raise Refused(
@@ -190,8 +190,24 @@ def require_possible(steps: Sequence[int], pods: int, title: str) -> None:
             f"more than each of the {pods} serving pods: at most {highest} % is possible"
             if highest
             else f"{title}: with {pods} serving pods even 1 % would load the one candidate pod most",
-            hint=f"--traffic-steps {','.join(str(s) for s in steps if s <= highest) or max(highest, 1)}",
+            hint=f"--traffic-steps {','.join(map(str, _smaller_steps(steps[0], highest, pods)))}",
         )
+    for before, after in itertools.pairwise(steps):
+        if after > next_share(before, pods):
+            raise Refused(
+                f"{title}: {after} % of the traffic after {before} % is too large a step: at most "
+                f"{next_share(before, pods)} % is possible, so that a candidate that is slower under load is noticed "
+                "before many users meet it",
+                hint=f"--traffic-steps {','.join(map(str, _smaller_steps(steps[0], steps[-1], pods)))}",
+            )
+
+
+def _smaller_steps(first: int, last: int, pods: int) -> list[int]:
+    """Return steps from the first share to the last, none too large."""
+    steps = [max(min(first, last), 1)]
+    while steps[-1] < last:
+        steps.append(min(next_share(steps[-1], pods), last))
+    return steps
 
 
 def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ...]:

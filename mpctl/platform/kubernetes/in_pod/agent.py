@@ -42,6 +42,7 @@ from distribution import name_the_distribution  # type: ignore[import-not-found,
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20
+METRICS_BYTES = 2 * 2**20
 BARRIER_S = 120.0  # until the start signal; the command that would give it is gone
 KEPT = 4  # finished blocks; whoever asks again asks for the last one
 HERE = Path(__file__).parent
@@ -222,7 +223,7 @@ def scrape(block: dict[str, Any]) -> str:
         return ""
     headers = {"Authorization": f"Bearer {block['token']}"} if block["token"] else {}
     try:
-        return fetch(block["metrics"], headers).decode()
+        return fetch(block["metrics"], headers, METRICS_BYTES).decode()
     except OSError as error:
         raise OSError(f"{block['metrics']} does not answer: {error}") from error
 
@@ -237,12 +238,12 @@ class NoRedirect(urllib.request.HTTPRedirectHandler):
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}), NoRedirect)
 
 
-def fetch(url: str, headers: dict[str, str]) -> bytes:
-    """GET without proxies and redirects, of at most ``ANSWER_BYTES``."""
+def fetch(url: str, headers: dict[str, str], limit: int = ANSWER_BYTES) -> bytes:
+    """GET without proxies and redirects, of at most ``limit`` bytes."""
     with OPENER.open(urllib.request.Request(url, headers=headers), timeout=30.0) as answer:
-        body: bytes = answer.read(ANSWER_BYTES + 1)
-    if len(body) > ANSWER_BYTES:
-        raise OSError(f"the answer is larger than {ANSWER_BYTES // 2**20} MiB")
+        body: bytes = answer.read(limit + 1)
+    if len(body) > limit:
+        raise OSError(f"the answer is larger than {limit // 2**20} MiB")
     return body
 
 

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.fields import added_fields
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
 from mpctl.platform.kubernetes.service.shape import engine_container
 from mpctl.platform.load import PACED, WORKER
@@ -33,10 +32,10 @@ CONTAINER = "load"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 IDLE_S = 900  # without a request for this long the client ends; the next command starts a new Job
 TTL_S = 300
-_LONGEST_S = 86_400  # the Job controller ends a client that hangs
+LONGEST_S = 86_400  # the Job controller ends a client that hangs
 # vLLM 0.32: importing the client takes 11 s of a processor and 1.1 GiB. The client has one thread; quotas may require
 # a limit.
-_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
+RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
 _WORK = "/mpctl/work"
 # The only writable directories, with limits: prompts and results; caches of the client's libraries.
 _DIRECTORIES = {"work": (_WORK, "2Gi"), "tmp": ("/tmp", "1Gi")}
@@ -54,7 +53,7 @@ agent = os.path.join(os.getcwd(), "scripts", next(iter(files)))
 os.execv(sys.executable, [sys.executable, agent, *sys.argv[2:]])
 """
 # The images of vLLM request every GPU of the node; "void" is the container runtime's word for none.
-_ENVIRONMENT = {
+ENVIRONMENT = {
     "NVIDIA_VISIBLE_DEVICES": "void",
     "HOME": _WORK,
     "TMPDIR": _WORK,
@@ -66,10 +65,15 @@ _ENVIRONMENT = {
     "TOKENIZERS_PARALLELISM": "false",
 }
 # A node autoscaler that consolidates nodes would cut a measurement short.
-_NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
+NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 _COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
+# The API server writes the Job's uid and name into these.
+_OWN_LABELS = (
+    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
+    *("controller-uid", "job-name"),
+)
 # Admission gives these to every pod.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -84,7 +88,7 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1)
     # With a pod's index behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
     template = {
-        "metadata": {"labels": labels, "annotations": _NOT_EVICTED},
+        "metadata": {"labels": labels, "annotations": NOT_EVICTED},
         "spec": _pod_spec(pod, labels, pods),
     }
     return {
@@ -97,22 +101,32 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1)
             "parallelism": pods,
             "backoffLimit": 0,  # a lost pod ends the Job: an interrupted block must not be sent again unnoticed
             "ttlSecondsAfterFinished": TTL_S,
-            "activeDeadlineSeconds": _LONGEST_S,
+            "activeDeadlineSeconds": LONGEST_S,
             "template": template,
         },
     }
 
 
-def is_same(live: Json, wanted: Json) -> bool:
-    """Return whether a Job runs what ``wanted`` would in as many pods, and nothing next to it. A Job's template cannot
-    be changed."""
-    if any(live["spec"].get(key) != wanted["spec"][key] for key in ("completionMode", "completions", "parallelism")):
-        return False
-    have, want = (job["spec"]["template"]["spec"] for job in (live, wanted))
-    if have.get("initContainers") or len(have["containers"]) != 1 or len(have["volumes"]) != len(want["volumes"]):
-        return False
-    alike = added_fields(want["containers"][0], have["containers"][0]) is not None
-    return alike and all(added_fields(a, b) is not None for a, b in zip(want["volumes"], have["volumes"], strict=True))
+def is_same(live: Json, stored: Json) -> bool:
+    """Return whether a Job is in every field of its spec what the API server would store for a new one: ``stored``, the
+    answer to a dry-run create. So a field that mpctl does not know cannot add anything to what its pods run."""
+    return _comparable_spec(live) == _comparable_spec(stored)
+
+
+def _comparable_spec(job: Json) -> dict[str, Any]:
+    """The spec without the uid and the name of the Job, which the API server writes into its selector and labels."""
+    spec: dict[str, Any] = copy.deepcopy(job["spec"])
+    own = {job["metadata"]["uid"]: ("uid",), job["metadata"]["name"]: ("name",)}  # equal to no label's value
+    selector, template = spec.get("selector") or {}, spec["template"].get("metadata") or {}
+    for labels in (selector.get("matchLabels") or {}, template.get("labels") or {}):
+        labels.update({key: own.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels})
+    return spec
+
+
+def is_pod_of(pod: Json, uid: str) -> bool:
+    """Return whether the Job of this uid controls a pod. The label alone may be on a pod of another Job."""
+    owners = pod["metadata"].get("ownerReferences") or []
+    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
 
 
 def labels_of(service: str, scope: str) -> dict[str, str]:
@@ -166,8 +180,8 @@ def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]
                 **{key: engine[key] for key in ("image", "imagePullPolicy") if key in engine},
                 "command": _command(engine),
                 "workingDir": _WORK,
-                "env": [{"name": name, "value": value} for name, value in _ENVIRONMENT.items()],
-                "resources": copy.deepcopy(_RESOURCES),
+                "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
+                "resources": copy.deepcopy(RESOURCES),
                 "securityContext": _security(engine, context),
                 "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()],
             }
@@ -236,7 +250,7 @@ def _ended(pod: Json) -> str:
         end = (container.get("state") or {}).get("terminated")
         if container.get("name") == CONTAINER and end is not None:
             reason = end.get("reason") or "ended"
-            limit = f"; its memory limit is {_RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
+            limit = f"; its memory limit is {RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
             return f"pod {name}: {reason} with code {end.get('exitCode')}{limit}"
     if status.get("phase") in ("Failed", "Succeeded"):
         details = " ".join(str(status[key]) for key in ("reason", "message") if status.get(key))

@@ -27,6 +27,7 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     TTL_S,
     PodProblem,
     is_finished,
+    is_pod_of,
     is_same,
     labels_of,
     load_job,
@@ -96,9 +97,14 @@ class LoadPods:
         raise MpctlError(f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
 
     def _is_ours(self, job: Json, wanted: Json) -> bool:
-        """Return whether this command created the Job, which admission may have changed, or it runs what it would
-        create."""
-        return job["metadata"]["uid"] == self._uid or is_same(job, wanted)
+        """Return whether this command created the Job, or it is what the API server would make of a new one. A cluster
+        that cannot tell, because an admission webhook takes no dry run, gets a new Job."""
+        if job["metadata"]["uid"] == self._uid:
+            return True
+        try:
+            return is_same(job, self._client.create(JOB, wanted, dry_run=True))
+        except MpctlError:
+            return False
 
     def close(self) -> str:
         """Remove the Job, also one that an earlier command left; why it could not be removed, empty when nothing is
@@ -186,7 +192,7 @@ class LoadPods:
     def _read_pods(self) -> list[Json]:
         """By the Job's uid: the pods of one that was removed may still be there under the same names."""
         pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
-        alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
+        alive = [pod for pod in pods if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]]
         return sorted(alive, key=lambda pod: int((pod["metadata"].get("labels") or {}).get(INDEX_LABEL, "0")))
 
     def _loaded(self, index: int) -> bool:

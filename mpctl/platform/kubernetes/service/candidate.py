@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from mpctl import commands
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import POD
-from mpctl.platform.kubernetes.api.names import candidate_name
+from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, RETAINED_ANNOTATION, candidate_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader
@@ -22,7 +23,7 @@ from mpctl.rollout.ports import Arm, Phase
 _TRIES = 6
 _GONE_TIMEOUT_S = 180.0  # pods drain: vLLM's own shutdown, for at most their grace period
 _AFTER_GRACE_S = 60.0  # until a pod that was killed is gone from the API
-_DRAIN_TIMEOUT_S = 120.0  # an answer of some thousand tokens
+_DRAIN_TIMEOUT_S = 600.0  # answers of minutes; the pods' grace period where that is longer
 _POLL_S = 1.0
 
 
@@ -44,7 +45,8 @@ def _grace_s(pod: Json) -> float:
 
 
 class Candidate:
-    """The second InferenceService of one service."""
+    """The second InferenceService of one service. ``copy``: in its place the copy of the baseline, which no HTTPRoute
+    names."""
 
     def __init__(
         self,
@@ -53,11 +55,13 @@ class Candidate:
         routes: Routes,
         service: str,
         *,
+        copy: bool = False,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._reader, self._routes = client, reader, routes
         self._namespace = reader.namespace
-        self.name = candidate_name(service)
+        self.name = copy_name(service) if copy else candidate_name(service)
+        self._copy = copy
         self._sleep = sleep
 
     def read(self) -> Json | None:
@@ -69,15 +73,28 @@ class Candidate:
         isvc = self.read()
         return isvc if isvc is not None and arm_of(isvc) is not None else None
 
-    def start(self, arm: Arm, *, pods: int = 1, retained_for: str | None = None) -> None:
+    def start(self, arm: Arm, *, service: Json, pods: int = 1, retained_for: str | None = None) -> None:
         """Run ``arm`` unless it runs already. A failed one is created again, another arm is removed.
 
-        ``retained_for``: name of the HTTPRoute, for a retained baseline.
+        ``service``: the live one, which owns it, so that the garbage collector frees its GPUs when somebody deletes the
+        service; every write of mpctl keeps the service's uid. ``retained_for``: name of the HTTPRoute, for a retained
+        baseline.
 
         Raises:
             Conflict: another owner has an InferenceService of that name, or an HTTPRoute gives it traffic.
         """
-        body = candidate_of(arm.manifest, arm.id, namespace=self._namespace, pods=pods, retained_for=retained_for)
+        body = candidate_of(
+            arm.manifest,
+            arm.id,
+            namespace=self._namespace,
+            pods=pods,
+            retained_for=retained_for,
+            copy=self._copy,
+        )
+        body["metadata"]["ownerReferences"] = [
+            {key: service[key] for key in ("apiVersion", "kind")}
+            | {key: service["metadata"][key] for key in ("name", "uid")}
+        ]
         for _ in range(_TRIES):
             present = self.read()
             if present is not None:
@@ -110,7 +127,8 @@ class Candidate:
             Conflict: an HTTPRoute gives it traffic.
             NotPermitted: HTTPRoutes may not be listed.
         """
-        self._routes.require_idle()
+        if not self._copy:
+            self._routes.require_idle()
 
     def remove_owned(self) -> None:
         """Remove it when mpctl made it."""
@@ -126,7 +144,7 @@ class Candidate:
         Raises:
             Conflict: an HTTPRoute gives it traffic.
         """
-        self._routes.require_idle()
+        self.require_removable()
         name = isvc["metadata"]["name"]
         self._client.delete(self._reader.resource, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
         began, patience = time.monotonic(), _GONE_TIMEOUT_S
@@ -140,28 +158,32 @@ class Candidate:
             self._sleep(_POLL_S)
         raise MpctlError(
             f"pods of {self._reader.resource.name} {name} did not terminate within {patience:.0f} s",
-            hint=f"run 'kubectl get pods -n {self._namespace} -l {pod_selector(isvc)}' to see them",
+            hint="run '"
+            + commands.kubectl("get", "pods", "-l", pod_selector(isvc), namespace=self._namespace)
+            + "' to see them",
         )
 
     def drain(self) -> tuple[str, ...]:
-        """Wait until its engines have answered all requests; return notes on what stayed unanswered or unknown.
+        """Wait until its engines have answered all requests; return notes on what stayed unanswered or unknown. At most
+        10 minutes, or the grace period of its pods where that is longer.
 
         Two reads in a row must find no request: a gateway's proxies learn of a route one after the other.
         """
         isvc = self.read_owned()
-        end = time.monotonic() + _DRAIN_TIMEOUT_S
+        began, patience = time.monotonic(), _DRAIN_TIMEOUT_S
         quiet = 0
         while isvc is not None:
             workload = self._reader.workload(isvc)
             if not workload.ready:
                 break  # no pod receives requests
+            patience = max([patience, *(_grace_s(pod) for pod in workload.ready)])
             busy, unanswered = self._reader.requests(workload)
             quiet = 0 if busy or unanswered else quiet + 1
             if quiet == 2:
                 break
-            if time.monotonic() > end:
+            if time.monotonic() - began > patience:
                 notes = [f"{self.name} has {busy:.0f} unanswered requests"] if busy else []
                 notes += [f"pod {name} did not report its open requests" for name in unanswered]
-                return tuple(f"{note} after {_DRAIN_TIMEOUT_S:.0f} s" for note in notes)
+                return tuple(f"{note} after {patience:.0f} s" for note in notes)
             self._sleep(_POLL_S)
         return ()

@@ -215,6 +215,8 @@ def assess_health(
     for pod in new:
         if not is_ready(pod):
             waiting = assess_waiting_pod(pod, events)
+            if waiting is not None and waiting.stuck and len(alive) < len(pods):
+                waiting = replace(waiting, stuck="", message=f"{waiting.message}; an old pod finishes its requests")
             if waiting is not None:
                 return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
     failure = next((c for c in status.get("conditions") or [] if c.get("type") == "ReplicaFailure"), None)
@@ -251,6 +253,14 @@ def is_ready(pod: Json) -> bool:
     """Return whether the pod's Ready condition is True."""
     conditions = (pod.get("status") or {}).get("conditions") or []
     return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def is_draining(pod: Json) -> bool:
+    """Return whether the pod stops and its grace period, which ends at its deletionTimestamp, is not over yet."""
+    from datetime import UTC, datetime
+
+    ends = pod["metadata"].get("deletionTimestamp")
+    return ends is not None and datetime.fromisoformat(str(ends).replace("Z", "+00:00")) > datetime.now(UTC)
 
 
 def is_troubled(pod: Json) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
 from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale, undefined
@@ -42,6 +43,10 @@ class LiveService:
         """The service as messages name it."""
         return f"service {self._reader.namespace}/{self.service}"
 
+    def command(self, verb: str, *options: str) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.service, *options, namespace=self._reader.namespace)
+
     def read(self) -> Json | None:
         """Return the object without the pin of its autoscaler; None when not found."""
         isvc = self._reader.isvc(self.service)
@@ -61,8 +66,9 @@ class LiveService:
     def _absent(self) -> InputError:
         """The error for a service that is not found, or whose kind the cluster does not know any more."""
         resource = self._reader.resource
-        again = f"'mpctl history {self.service} --revision N -o yaml --show-secrets | kubectl apply -f -'"
-        ending = f"'mpctl abandon {self.service}' ends an unfinished operation"
+        recorded = self.command("history", "--revision", "N", "-o", "yaml", "--show-secrets")
+        again = f"'{recorded} | {commands.kubectl('apply', '-f', '-', namespace=self._reader.namespace)}'"
+        ending = f"'{self.command('abandon')}' ends an unfinished operation"
         if self._reader.is_defined():
             return InputError(
                 f"{self.title}: {resource.name} not found",
@@ -191,8 +197,8 @@ class LiveService:
         return Conflict(
             f"{self.title} was changed by {editors[0] if editors else 'another client'} meanwhile: "
             f"{', '.join(fields[:5])}",
-            hint=f"nothing was overwritten. Run 'mpctl rollback {self.service}' to restore what mpctl changed and keep "
-            f"that change, or 'mpctl abandon {self.service}' to leave the service as it is and end the operation",
+            hint=f"nothing was overwritten. Run '{self.command('rollback')}' to restore what mpctl changed and keep "
+            f"that change, or '{self.command('abandon')}' to leave the service as it is and end the operation",
         )
 
 

@@ -14,6 +14,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Refused
 
 Json = Mapping[str, Any]
@@ -118,7 +119,7 @@ def require_changeable(isvc: Json, title: str, pods: int, *, downtime: bool) -> 
     if downtime:
         raise Refused(
             f"{title} runs in Knative mode: a new revision starts side by side with the old one, no pod can stop first",
-            hint="add capacity first with 'mpctl capacity'",
+            hint=f"add capacity first with '{commands.line('capacity', 'CLUSTER')}'",
         )
     initial = starting_pods(isvc)
     if pods > initial:

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Refused
 from mpctl.manifest.engine.evaluated import VARIABLE
 from mpctl.platform.kubernetes.api.client import Client
@@ -126,5 +127,5 @@ def require_changeable(record: Mapping[str, Any], title: str, *, side_by_side: b
     if downtime:
         raise Refused(
             f"{title}: KServe gives an LLMInferenceService no update strategy, so no old pod can stop first",
-            hint="add capacity first with 'mpctl capacity'",
+            hint=f"add capacity first with '{commands.line('capacity', 'CLUSTER')}'",
         )

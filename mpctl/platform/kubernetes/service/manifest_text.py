@@ -18,7 +18,7 @@ from typing import Any
 
 from mpctl.errors import InputError, Refused
 from mpctl.manifest.text.canonical import dump
-from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, label_of
+from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, copy_name, label_of
 from mpctl.platform.kubernetes.service.groups import refuse_beside
 from mpctl.platform.kubernetes.service.llm import candidate_spec
 from mpctl.platform.kubernetes.service.shape import SHAPES, is_grouped, is_llm, is_plain, shape_of
@@ -26,6 +26,7 @@ from mpctl.platform.kubernetes.service.shape import SHAPES, is_grouped, is_llm, 
 Json = dict[str, Any]
 
 CANDIDATE_LABEL = "mpctl.dev/candidate-of"
+COPY_LABEL = "mpctl.dev/copy-of"
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
 ROUTING_GROUP = "serving.kserve.io/routing-group"  # KServe's label on the members of a group that shares traffic
@@ -111,10 +112,12 @@ def object_to_write(text: str, live: Mapping[str, Any]) -> Json:
     return shape_of(record).to_write({**record, "metadata": metadata}, live)
 
 
-def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None) -> Json:
+def candidate_of(
+    text: str, arm_id: str, *, namespace: str, pods: int = 1, retained_for: str | None = None, copy: bool = False
+) -> Json:
     """Return the object that runs ``text`` side by side with the live one: fixed replicas, own labels.
 
-    ``retained_for``: name of the HTTPRoute, for a retained baseline.
+    ``retained_for``: name of the HTTPRoute, for a retained baseline. ``copy``: of the baseline, to be measured.
 
     Raises:
         Refused: the pods use a ResourceClaim by name, which two pods would share, or are a group.
@@ -127,13 +130,15 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
                 f"{service} takes ResourceClaim {claim['resourceClaimName']} by name: a candidate would share its GPU",
                 hint="use resourceClaimTemplateName, or --strategy in-place",
             )
+    name = copy_name(service) if copy else candidate_name(service)
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
     labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
     if is_grouped(record):
         raise refuse_beside(f"service {namespace}/{service}")
     if is_plain(record):
-        return _candidate_deployment(record, arm_id, labels, annotations, namespace=namespace, pods=pods)
+        own = {COPY_LABEL if copy else CANDIDATE_LABEL: label_of(service)}
+        return _candidate_deployment(record, name, arm_id, labels, annotations, own, namespace=namespace, pods=pods)
     if is_llm(record):
         labels.pop(ROUTING_GROUP, None)
         spec, own = candidate_spec(record["spec"], service, pods), {}
@@ -145,7 +150,7 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],
         "metadata": {
-            "name": candidate_name(service),
+            "name": name,
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
             "annotations": {**annotations, **own, ARM_ANNOTATION: arm_id}
@@ -156,12 +161,11 @@ def candidate_of(text: str, arm_id: str, *, namespace: str, pods: int = 1, retai
 
 
 def _candidate_deployment(
-    record: Json, arm_id: str, labels: Json, annotations: Json, *, namespace: str, pods: int
+    record: Json, name: str, arm_id: str, labels: Json, annotations: Json, own: Json, *, namespace: str, pods: int
 ) -> Json:
     """A second Deployment whose pods no Service and no selector of the service's own finds: requests reach them only
     where mpctl sends them."""
     service = record["metadata"]["name"]
-    own = {CANDIDATE_LABEL: label_of(service)}
     template = record["spec"]["template"]
     metadata = template.get("metadata") or {}
     admitted = {k: v for k, v in (metadata.get("labels") or {}).items() if k.startswith(_ADMISSION_LABELS)}
@@ -169,7 +173,7 @@ def _candidate_deployment(
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],
         "metadata": {
-            "name": candidate_name(service),
+            "name": name,
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
             "annotations": {**annotations, ARM_ANNOTATION: arm_id},

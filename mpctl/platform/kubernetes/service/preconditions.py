@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mpctl import commands
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import HPA
@@ -20,10 +21,14 @@ from mpctl.rollout.ports import Arm, Phase
 class Preconditions:
     """The preconditions of one service."""
 
-    def __init__(self, client: Client, reader: ServiceReader, live: LiveService, candidate: Candidate) -> None:
-        self._client, self._reader, self._live, self._candidate = client, reader, live, candidate
+    def __init__(
+        self, client: Client, reader: ServiceReader, live: LiveService, candidate: Candidate, copy: Candidate
+    ) -> None:
+        self._client, self._reader, self._live, self._candidate, self._copy = client, reader, live, candidate, copy
 
-    def check(self, arm: Arm, *, side_by_side: bool, downtime: bool, retain: bool) -> tuple[str, ...]:
+    def check(
+        self, arm: Arm, *, side_by_side: bool, downtime: bool, retain: bool, pair: bool = False
+    ) -> tuple[str, ...]:
         """Return notes on running ``arm``.
 
         Raises:
@@ -42,21 +47,20 @@ class Preconditions:
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
         other = self._candidate.read()
+        copy = self._copy.read() if pair else None
         if side_by_side:
             candidate_of(arm.manifest, arm.id, namespace=self._reader.namespace)
-            if other is not None and arm_of(other) is None:
-                raise Refused(
-                    f"{self._reader.resource.name} {self._candidate.name} exists and was not created by mpctl",
-                    hint="rename or delete it, or use --strategy in-place",
-                )
+            self._require_own(self._candidate, other)
+            self._require_own(self._copy, copy)
         owned = other is not None and arm_of(other) is not None
         if side_by_side or owned:
             self._candidate.require_removable()
         if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
             return notes
         # mpctl removes its previous arm first, which frees its GPUs.
-        freed = len(self._reader.workload(other).pods) if other is not None and owned else 0
-        pods, purpose, hint = self._needed(isvc, side_by_side=side_by_side, retain=retain)
+        ours = [isvc for isvc in (other if owned else None, copy) if isvc is not None]
+        freed = sum(len(self._reader.workload(second).pods) for second in ours)
+        pods, purpose, hint = self._needed(isvc, side_by_side=side_by_side, retain=retain, pair=pair)
         if pods <= freed:
             return notes
         template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
@@ -72,22 +76,33 @@ class Preconditions:
         )
         return (*notes, *capacity)
 
-    def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool) -> tuple[int, str, str]:
+    def _require_own(self, second: Candidate, isvc: Json | None) -> None:
+        if isvc is not None and arm_of(isvc) is None:
+            raise Refused(
+                f"{self._reader.resource.name} {second.name} exists and was not created by mpctl",
+                hint="rename or delete it, or use --strategy in-place",
+            )
+
+    def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool, pair: bool) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint when there is no capacity for them."""
+        add_node = f"run '{commands.line('capacity', 'CLUSTER')}' to add a node"
         if retain:
             pods = self._live.desired_replicas(isvc)
             return (
                 pods + 1,
                 f"the retained baseline's {pods} pods and one surge pod of a rollback",
-                "leave out --keep-baseline to need one pod, or run 'mpctl capacity' to add a node",
+                f"leave out --keep-baseline to need one pod, or {add_node}",
             )
+        if pair:
+            purpose = "a candidate and a copy of the baseline side by side"
+            return 2, purpose, add_node
         if is_knative(isvc):
             pods = starting_pods(isvc)
-            return pods, f"a new revision's {pods} pods side by side", "run 'mpctl capacity' to add a node"
+            return pods, f"a new revision's {pods} pods side by side", add_node
         if side_by_side:
-            hint = "try --strategy in-place --accept-downtime on the one GPU, or run 'mpctl capacity' to add a node"
+            hint = f"try --strategy in-place --accept-downtime on the one GPU, or {add_node}"
             return 1, "a candidate side by side", hint
-        hint = "try --accept-downtime to stop the old pod first, or run 'mpctl capacity' to add a node"
+        hint = f"try --accept-downtime to stop the old pod first, or {add_node}"
         return 1, "the new pod before the old one stops", hint
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
@@ -106,8 +121,9 @@ class Preconditions:
         if health.phase is not Phase.READY:
             raise Refused(
                 f"{self._live.title} is not ready: {health.message}",
-                hint=f"run 'mpctl status {self._live.service}' and 'kubectl describe pods' for details; retry when "
-                f"it is ready",
+                hint=f"run '{self._live.command('status')}' and "
+                f"'{commands.kubectl('describe', 'pods', namespace=self._reader.namespace)}' for details; retry when "
+                "it is ready",
             )
 
 

@@ -12,8 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.counters import CounterError, Counters, samples
 from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import CannotWatch, Client, Json
@@ -32,7 +33,7 @@ from mpctl.platform.kubernetes.service.conditions import (
 from mpctl.platform.kubernetes.service.engine import runtime_of
 from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
 from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector, workload_of
-from mpctl.quotations import without_requests
+from mpctl.quotations import telling_lines, without_requests
 from mpctl.rollout.ports import Endpoint, Phase
 
 READS_PER_S = 2.0
@@ -222,7 +223,12 @@ class ServiceReader:
         paths = ("/v1/models", "/metrics") if uid not in self._models else ("/metrics",)
         headers = {"/v1/models": {"Authorization": f"Bearer {token}"} if token else {}}
         try:
-            answers = {p: http.get(f"{target.url}{p}", headers=headers.get(p), socket=target.socket) for p in paths}
+            answers = {
+                path: http.get(
+                    f"{target.url}{path}", headers=headers.get(path), socket=target.socket, limit=http.METRICS_BYTES
+                )
+                for path in paths
+            }
         except http.NoAnswer as error:
             refused = self.forwards.refusal(pod_name, port)
             if refused is not None:
@@ -242,19 +248,16 @@ class ServiceReader:
 
     def requests(self, workload: Workload) -> tuple[float, tuple[str, ...]]:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
-        from prometheus_client.parser import text_string_to_metric_families
-
         total, unanswered = 0.0, []
         for pod in workload.ready:
             name = pod["metadata"]["name"]
             port = port_of(engine_container(pod["spec"]["containers"]))
             try:
                 target = self.forwards.target(name, port)
-                text = http.get(f"{target.url}/metrics", socket=target.socket).text
-                families = list(text_string_to_metric_families(text))
-            except (MpctlError, ValueError):
-                families = []
-            counts = [s.value for f in families for s in f.samples if s.name in _OPEN_REQUESTS]
+                page = http.metrics(target.url, socket=target.socket)
+                counts = [sample.value for sample in samples(page, _OPEN_REQUESTS)]
+            except (MpctlError, CounterError):
+                counts = []
             total += sum(counts)
             if not counts:
                 unanswered.append(name)
@@ -267,10 +270,7 @@ class ServiceReader:
             name = pod["metadata"]["name"]
             try:
                 target = self.forwards.target(name, port_of(engine_container(pod["spec"]["containers"])))
-                answer = http.get(f"{target.url}/metrics", socket=target.socket)
-                if answer.status != 200:
-                    raise CounterError(f"/metrics answered {answer.status}")
-                read[name] = Counters.parse(answer.text)
+                read[name] = Counters.parse(http.metrics(target.url, socket=target.socket))
             except (MpctlError, CounterError) as error:
                 failed[name] = str(error)
         return read, failed
@@ -322,9 +322,8 @@ class ServiceReader:
             name, self.namespace, container=container, previous=True
         )
         lines = masked(without_requests(log)).splitlines()
-        errors = [line for line in lines if "Error" in line and "Traceback" not in line]
-        command = f"kubectl logs -n {self.namespace} {name} -c {container}"
-        return "\n".join([*(errors or lines)[-3:], f"the whole log: {command}"])
+        command = commands.kubectl("logs", name, "-c", container, namespace=self.namespace)
+        return "\n".join([*telling_lines(lines)[-3:], f"the whole log: {command}"])
 
     def close(self) -> None:
         """Close forwards."""

@@ -4,7 +4,8 @@ nothing of mpctl.
 Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
 on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
 serve``. ``{"samples": [...], "result": PATH}`` sends nothing but writes the prompts of the data set that its arguments
-name, as a JSON list. Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What
+name, as a JSON list. ``"same_user_port"``: the port of an engine that this user started on this machine, if it is one.
+Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What
 the client itself prints goes to standard error. When standard input closes, because the command that asked is gone, the
 process ends at once, also while it loads or in the middle of a block.
 """
@@ -75,13 +76,29 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
             if "samples" in request:
                 Path(request["result"]).write_text(json.dumps(prompts_of(parser.parse_args(request["samples"]))))
             else:
-                with hooked(client, request.get("barrier")) as waited:
+                with hooked(client, request.get("barrier")) as waited, to_this_user(request.get("same_user_port")):
                     client.main(parser.parse_args(request["arguments"]))
                 answer = {"ok": True, "waited": sum(waited)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
         answers.write(json.dumps(answer) + "\n")
         answers.flush()
+
+
+@contextmanager
+def to_this_user(port: int | None) -> Iterator[None]:
+    """Let the client connect to an engine of this machine only where this user listens, and see that it did so."""
+    if port is None:  # also in a pod, where the module does not exist
+        yield
+        return
+    from listeners import only_this_user  # type: ignore[import-not-found,unused-ignore]
+
+    with only_this_user(port) as listeners:
+        yield
+    if not listeners:
+        raise OSError(
+            f"no process of this user listened on 127.0.0.1:{port}, or the client's connections were not seen"
+        )
 
 
 CHAT = "\x1echat "  # of mpctl.experiment.prompt_files

@@ -1,8 +1,9 @@
-"""The gate's checks of an arm under users' traffic: it is healthy, and its drafts are worth something."""
+"""Checks of an arm under users' traffic: it is healthy, and its drafts are worth something."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters, Window
@@ -16,43 +17,63 @@ PROMOTED_POLL_S = 5.0  # each poll reads the service's pods
 UNREACHED_S = 30.0  # of a pod that is ready: a forward that is opened anew takes seconds
 
 
+@dataclass(frozen=True)
+class Until:
+    """The end of a check: after ``seconds``, and then as soon as ``enough`` was observed, or after ``most_s``; polled
+    every ``poll_s``."""
+
+    seconds: float
+    most_s: float = 0.0
+    enough: Callable[[Sequence[Window]], bool] = lambda polls: True
+    poll_s: float = POLL_S
+
+    def is_over(self, passed: float, polls: Sequence[Window]) -> bool:
+        """Return whether the check ends. ``polls``: the counters from poll to poll."""
+        return passed >= self.seconds and (passed >= self.most_s or self.enough(polls))
+
+    def remaining(self, passed: float) -> float:
+        """Seconds until the next possible end."""
+        return (self.seconds if passed < self.seconds else self.most_s) - passed
+
+
 def hold(
     context: Context,
     operation: Operation,
     start: tuple[ArmState, Counters],
-    seconds: float,
+    until: Until,
     *,
     where: str,
-    check: Callable[[], None] = lambda: None,
+    check: Callable[[Counters], None] = lambda counters: None,
+    describe: Callable[[Window], str] | None = None,
     promoted: bool = False,
 ) -> Window:
-    """Check the plan's arm for ``seconds``; returns what its counters showed. ``start``: the arm and its counters
-    before; ``check`` is called with each poll; ``promoted``: it is the service, for minutes, whose pods come and go, so
-    counters that went backwards begin again.
+    """Check the plan's arm ``until`` the end; returns what its counters showed. ``start``: the arm and its counters
+    before; ``check`` is called with the counters of each poll; ``promoted``: it is the service, for minutes, whose pods
+    come and go, so counters that went backwards begin again.
 
     Raises:
         MpctlError: the arm does not do well, or ``check`` says so.
     """
     plan, (state, before) = operation.plan, start
-    name, poll_s = ("promoted", PROMOTED_POLL_S) if promoted else ("candidate", POLL_S)
+    name = "promoted" if promoted else "candidate"
     window, last = Window.between(before, before), before
     polls: list[Window] = []
     began = context.clock.now()
-    while (passed := (context.clock.now() - began).total_seconds()) < seconds:
-        context.clock.sleep(min(poll_s, seconds - passed))
-        check()
+    while not until.is_over(passed := (context.clock.now() - began).total_seconds(), polls):
+        context.clock.sleep(min(until.poll_s, until.remaining(passed)))
         state, now = await_counters(context, plan.arm, state, name)
+        check(now)
         try:
             window = Window.between(before, now)
             polls.append(Window.between(last, now))
         except CounterError as error:
             if not promoted:
-                raise MpctlError(f"{state.id} {where}: {error}") from error
+                raise MpctlError(f"the {name} {where}: {error}") from error
             before = now
         last = now
         if why := judge_served_drafts(polls, plan.policy, draft_model=bool(plan.draft)):
-            raise MpctlError(f"{state.id} {where}: {why}")
-        context.progress.update(f"{in_words(window)} ({passed:.0f} s)")
+            raise MpctlError(f"the {name} {where}: {why}")
+        context.progress.update(f"{(describe or in_words)(window)} ({passed:.0f} s)")
     return window
 
 
@@ -72,7 +93,7 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
         if restarted or not up:
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
             hint = context.platform.describe_failure(arm)
-            raise MpctlError(f"{name} {arm.id} became unhealthy under production traffic: {why}", hint=hint)
+            raise MpctlError(f"the {name} became unhealthy under production traffic: {why}", hint=hint)
         why = state.message
         if state.phase is Phase.READY and state.endpoint is not None:
             try:
@@ -82,7 +103,7 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
         waited = (context.clock.now() - began).total_seconds()
         if waited >= UNREACHED_S:
             hint = context.platform.describe_failure(arm)
-            raise MpctlError(f"{arm.id} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
+            raise MpctlError(f"the {name} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
         context.progress.update(why)
         context.clock.sleep(POLL_S)
 

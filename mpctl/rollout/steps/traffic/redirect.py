@@ -35,7 +35,7 @@ def redirect(context: Context, operation: Operation) -> Redirected:
     plan, route = operation.plan, route_of(operation)
     state = context.platform.state(plan.arm)
     if state.phase is not Phase.READY:
-        context.progress.note(f"the retained {plan.arm.id} does not serve: {state.message or state.phase.value}")
+        context.progress.note(f"the retained baseline does not serve: {state.message or state.phase.value}")
         return Redirected(moved=False, left=_restore(context, route))
     context.progress.step("redirect", f"all traffic of route {route['name']} to the retained {plan.spec_text}")
     context.router.shift(route, 100)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from console import RecordingConsole
 
+from mpctl import commands
 from mpctl.app.bench.side_by_side import open_side_by_side, running
 from mpctl.app.requests import BenchRequest, SpeculationRequest
 from mpctl.errors import Conflict
@@ -46,14 +47,19 @@ def session(platform, records=None):
         save=lambda operation, name, record: kept.update({name: record}),
     )
     return SimpleNamespace(
-        title="service ns/demo", name="demo", platform=platform, store=store, console=RecordingConsole()
+        title="service ns/demo",
+        name="demo",
+        platform=platform,
+        store=store,
+        console=RecordingConsole(),
+        command=lambda verb: commands.line(verb, "demo", namespace="ns"),
     )
 
 
 def test_a_retained_baseline_is_a_conflict_before_anything_is_read_or_started():
-    with pytest.raises(Conflict, match="service ns/demo has a retained baseline, arm-old") as caught:
+    with pytest.raises(Conflict, match="service ns/demo has a retained baseline for an instant rollback") as caught:
         open_side_by_side(session(Platform(RETAINED)), None, BenchRequest(), SpeculationRequest("ngram"))
-    assert caught.value.hint == "'mpctl retire demo' deletes it"
+    assert caught.value.hint == "'mpctl retire demo -n ns' deletes it"
 
 
 def started(platform, records=None):

@@ -4,7 +4,11 @@ import pytest
 from session import MemorySession
 
 from mpctl.app.change.prepare import prepare
-from mpctl.app.requests import SpeculationRequest
+from mpctl.app.plan import service
+from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.errors import Refused
+from mpctl.estimate.table import find_gpu
+from mpctl.platform.kubernetes.capacity.devices import gpu_products
 
 ADAPTIVE = SpeculationRequest(
     method="eagle3", draft="org/head", settings=("enable_adaptive_verification=true", "num_speculative_tokens=3")
@@ -34,7 +38,43 @@ def test_adaptive_verification_is_judged_by_the_gpu_of_the_nodes(gpu, severity, 
     assert ("adaptive-verification: checked in part, unknown: gpu" in checked.unchecked) is unknown
 
 
-def test_no_node_is_read_when_no_rule_needs_the_gpu():
+@pytest.mark.parametrize(("request_", "asked"), [("ngram", 0), ("eagle3", 1)])
+def test_nodes_are_read_for_the_memory_of_a_draft_and_for_rules_that_need_the_gpu(request_, asked):
     session = OnGpu("L4")
-    prepare(session, SpeculationRequest(method="eagle3", draft="org/head"))
-    assert session.asked == 0
+    prepare(session, SpeculationRequest(method=request_, draft="org/head" if request_ == "eagle3" else None))
+    assert session.asked == asked
+
+
+def test_a_plan_takes_the_gpu_of_the_nodes_unless_one_is_named():
+    plan = service.run(OnGpu("L4"), PlanRequest(("ngram",), SpeculationRequest("ngram"), traffic="code"))
+    assert plan.gpu == "L4"
+    named = SpeculationRequest("ngram", gpu="H100-SXM")
+    assert service.run(OnGpu("L4"), PlanRequest(("ngram",), named, traffic="code")).gpu == "H100-SXM"
+
+
+@pytest.mark.parametrize(
+    ("label", "value", "gpu"),
+    [
+        ("nvidia.com/gpu.product", "NVIDIA-L4", "L4"),
+        ("cloud.google.com/gke-accelerator", "nvidia-l4", "L4"),
+        ("cloud.google.com/gke-accelerator", "nvidia-h100-80gb", "H100-SXM"),
+        ("cloud.google.com/gke-accelerator", "nvidia-tesla-a100", "A100-40GB-SXM"),
+        ("karpenter.k8s.aws/instance-gpu-name", "l40s", "L40S"),
+        ("eks.amazonaws.com/instance-gpu-name", "h200", "H200-SXM"),
+    ],
+)
+def test_a_node_without_a_dra_driver_names_its_gpu_by_a_label(label, value, gpu):
+    (product,) = gpu_products([{"metadata": {"name": "node", "labels": {label: value}}}], [])["node"]
+    assert find_gpu(product).name == gpu
+
+
+def test_a_method_that_no_engine_runs_is_refused_by_that_and_lists_no_drafts():
+    with pytest.raises(Refused, match="no vLLM runs mlp_speculator: it ended with the V0 engine"):
+        prepare(MemorySession(), SpeculationRequest("mlp_speculator"))
+
+
+def test_a_key_that_the_engine_exits_on_is_refused():
+    change = prepare(MemorySession(), SpeculationRequest("ngram", settings=("num_speculative_token=3",)))
+    assert [finding.id for finding in change.refusals] == ["unknown-key"]
+    kept = SpeculationRequest("ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",))
+    assert prepare(MemorySession(), kept).refusals == ()

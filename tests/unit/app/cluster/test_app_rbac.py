@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.app.cluster.rbac import list_calls, make_roles
+from mpctl.app.cluster.rbac import exposed_accounts, list_calls, make_roles
 from mpctl.app.requests import RbacRequest
 from mpctl.errors import InputError
 
@@ -21,8 +21,14 @@ def test_one_namespace_needs_three_roles_and_all_namespaces_one():
 def test_every_role_is_bound_to_every_subject():
     documents = make_roles(RbacRequest(namespace="chat", bind_to=("group:ml", "user:ann")))
     bindings = [d for d in documents if d["kind"].endswith("Binding")]
-    assert len(bindings) == 3
-    assert {tuple(s["name"] for s in d["subjects"]) for d in bindings} == {("ml", "ann")}
+    assert [s["name"] for d in bindings for s in d["subjects"]] == ["ml", "ann"] * 3
+
+
+def test_who_can_act_as_an_operators_service_account_is_said():
+    to = ("user:ann", "serviceaccount:ci/bot")
+    (warning,) = exposed_accounts(RbacRequest(namespace="chat", bind_to=to))
+    assert warning == "whoever has the role edit in namespace ci can act as service account bot"
+    assert exposed_accounts(RbacRequest(role="reader", namespace="chat", bind_to=to)) == ()
 
 
 def test_a_reader_may_make_fewer_calls_than_an_operator():

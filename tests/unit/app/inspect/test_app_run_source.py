@@ -52,8 +52,9 @@ def test_a_file_needs_no_service(service):
 
 
 def test_a_report_judges_by_the_policy_asked_for(service):
-    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n")
-    request = ReportRequest("rollout-1")
+    Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\nmax_pod_gap: 0\n")
+    Path("alike.yaml").write_text("max_pod_gap: 0\n")
+    request = ReportRequest("rollout-1", policy_file="alike.yaml")
     assert make_report(HERE, QUIET, request).report.outcome == "promote"
     strict = ReportRequest("rollout-1", policy_file="strict.yaml")
     assert make_report(HERE, QUIET, strict).report.outcome == "reject"

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mpctl import commands
 from mpctl.app.local import down as module
 from mpctl.app.requests import LocalDownRequest
 from mpctl.app.session.place import Place
@@ -20,6 +21,9 @@ class Service:
         self.name, self.title, self.stopped, self.held = name, f"service chat/{name}", False, held
         self.platform = SimpleNamespace(remove=self.remove)
         self.store = SimpleNamespace(entries=lambda: unfinished, lease=self.lease)
+
+    def command(self, verb):
+        return commands.line(verb, self.name, namespace="chat")
 
     def remove(self):
         self.stopped = True

@@ -68,7 +68,7 @@ def test_auto_refuses_where_nothing_has_a_figure():
     with pytest.raises(Refused) as caught:
         rollout.run(MemorySession(), AUTO)
     assert "the plan has no figure for any method" in caught.value.message
-    assert "mpctl plan --spec all" in caught.value.hint
+    assert "mpctl plan svc --spec all -n chat" in caught.value.hint
 
 
 def test_auto_does_not_continue_another_rollout(known_model):

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import threading
 import time
 from dataclasses import replace
 
 import pytest
 from session import MANIFEST
-from watched import ACTS, BAD, GOOD, Service, promoted, rounds, watch
+from watched import ACTS, BAD, GOOD, Service, disk_after_promotion, promoted, rounds, watch
 from world import Crash
 
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.watch import exposition
+from mpctl.app.watch import acknowledge, exposition
 from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
-from mpctl.errors import MpctlError, Refused
+from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.decision import Act
@@ -57,7 +60,7 @@ def test_without_a_policy_a_finding_is_only_reported():
     rounds(watcher, 5)
     (event,) = events
     assert (event.reason, event.finding, event.reference) == ("NoDrafts", True, "rollout-1")
-    assert event.command == "mpctl status svc"
+    assert event.command == "mpctl status svc -n chat"
     assert "no draft in" in event.line
     assert len(session.memory.disk.ledger) == before
 
@@ -70,7 +73,7 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     rounds(watcher, 1)
     assert session.memory.disk.text == MANIFEST
     assert reasons(events) == ["NoDrafts", "FellBack"]
-    assert events[1].revert == "mpctl rollback svc --to-revision 2"
+    assert events[1].revert == "mpctl rollback svc --to-revision 2 -n chat"
     assert events[1].reference == "rollout-1"
     last = session.memory.operations()[-1]
     assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
@@ -78,9 +81,64 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     session.engine.speculates = False
     rounds(watcher, 3)
     (watched,) = watcher.watched.values()
-    assert watched.assessment.signal is Signal.HEALTHY  # none was restored on purpose
     assert watched.facts.better.method == "ngram"
-    assert reasons(events)[2:] == []
+    assert [(e.kind, e.reason, e.finding) for e in events[2:]] == [("signal", "FellBack", True)]
+    assert events[2].command == "mpctl watch acknowledge svc -n chat"
+
+
+def fell_back():
+    """A service that fell back from ngram to none, its watch and the events."""
+    session = promoted()
+    watcher, events = watch(session)
+    rounds(watcher, 3)
+    session.engine.share = BAD
+    rounds(watcher, 1)
+    session.engine.share, session.engine.speculates = GOOD, False
+    rounds(watcher, 4)
+    return session, watcher, events
+
+
+def test_after_a_fallback_the_signal_says_so_until_somebody_acknowledges_it():
+    session, watcher, events = fell_back()
+    (watched,) = watcher.watched.values()
+    assert watched.assessment.signal is Signal.FELL_BACK
+    text = watched.assessment.text
+    assert re.match(r"fell back from ngram .* to none at 20\S+ \(rollback-2\): NoDrafts: no draft in", text)
+    assert text.endswith("'mpctl rollout svc --spec ngram -n chat' measures it again")
+    conditions = {c["type"]: c for c in exposition.record(watched)["conditions"]}
+    assert (conditions["Ready"]["status"], conditions["Stalled"]["status"]) == ("False", "True")
+    assert conditions["Ready"]["message"] == text
+    assert 'signal="FellBack"' in exposition.metrics(watcher)
+    rounds(watcher, 20)
+    assert watched.assessment.signal is Signal.FELL_BACK
+    before = len(session.memory.disk.ledger)
+    assert "acknowledged that it fell back" in acknowledge.run(session)
+    assert len(session.memory.disk.ledger) == before
+    rounds(watcher, 20)
+    assert watched.assessment.signal is Signal.HEALTHY
+    assert "acknowledged by" in watched.assessment.text
+    assert exposition.record(watched)["conditions"][0]["message"] == watched.assessment.text
+    assert (events[-1].reason, events[-1].finding) == ("Healthy", False)
+    assert "before" in acknowledge.run(session)
+
+
+def test_another_change_of_the_spec_ends_the_signal_of_a_fallback():
+    session, watcher, _ = fell_back()
+    rollback.run(session, RollbackRequest(to_revision=2))
+    session.engine.speculates = True
+    rounds(watcher, 20)
+    (watched,) = watcher.watched.values()
+    assert watched.assessment.signal is Signal.HEALTHY
+    with pytest.raises(InputError, match="no fallback of the watch is in effect"):
+        acknowledge.run(session)
+
+
+def test_what_cannot_be_read_is_more_urgent_than_a_fallback():
+    session, watcher, _ = fell_back()
+    session.engine.why = "connection refused"
+    rounds(watcher, 3)
+    (watched,) = watcher.watched.values()
+    assert watched.assessment.signal is Signal.BLIND
 
 
 def test_the_command_of_the_event_reverts_the_fallback():
@@ -90,7 +148,7 @@ def test_the_command_of_the_event_reverts_the_fallback():
     rounds(watcher, 2)
     session.engine.share = BAD
     rounds(watcher, 1)
-    number = int(events[-1].revert.split()[-1])
+    number = int(events[-1].revert.split()[-3])
     rollback.run(session, RollbackRequest(to_revision=number))
     assert session.memory.disk.text == promoted_text
 
@@ -142,7 +200,7 @@ def test_an_engine_that_lost_its_setting_is_named():
     session.engine.speculates = False
     rounds(watcher, 2)
     assert reasons(events) == ["NotSpeculating"]
-    assert events[0].command == "mpctl diff svc"
+    assert events[0].command == "mpctl diff svc -n chat"
 
 
 def test_the_watch_leaves_a_service_alone_while_somebody_works_on_it(monkeypatch):
@@ -264,7 +322,7 @@ def test_a_fault_of_our_own_is_reported_and_not_repeated_at_once(monkeypatch):
     assert reasons(events).count("ActionFailed") == 1
     failed = next(e for e in events if e.reason == "ActionFailed")
     assert "KeyError: 'nobody foresaw this'" in failed.text
-    assert failed.command == "mpctl history svc"
+    assert failed.command == "mpctl history svc -n chat"
     assert watcher.watched["chat", "svc"].decision.act is Act.HOLD
 
 
@@ -274,6 +332,81 @@ def test_setting_the_clock_of_the_machine_does_not_move_the_clock_of_the_watch(m
     monkeypatch.setattr(time, "time", lambda: 4e9)
     assert watcher._now() - before < 60.0
     watcher.close()
+
+
+class Slow(Service):
+    """A service whose engine gives its answers when the test lets it, the first apart from the others."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.first, self.answers, self.asked = threading.Event(), threading.Event(), 0
+
+    def counters(self):
+        self.asked += 1
+        assert (self.first if self.asked == 1 else self.answers).wait(60.0)
+        return super().counters()
+
+
+def slow_service(name):
+    session = Slow(name=name, disk=disk_after_promotion().copy())
+    session.memory.context.clock.sleep(3600.0)
+    return session
+
+
+def test_an_engine_that_does_not_answer_delays_the_judgement_of_no_other_service():
+    slow, session = slow_service("slow"), promoted()
+    watcher, events = watch(session, slow, policy=replace(ACTS, fleet_share=1.0), readers=Readers(1.0))
+    rounds(watcher, 3)
+    assert watcher.watched["chat", "svc"].assessment.signal is Signal.HEALTHY
+    late = watcher.watched["chat", "slow"].assessment
+    assert (late.signal, late.text) == (Signal.BLIND, "slow: its counters were not read within 1 s")
+    assert slow.asked == 1, "an engine that has not answered is not asked again"
+    session.engine.share = BAD
+    rounds(watcher, 3)
+    assert "FellBack" in reasons(events)
+    slow.first.set()
+    slow.answers.set()
+    rounds(watcher, 3)
+    assert watcher.watched["chat", "slow"].assessment.signal is Signal.HEALTHY
+    watcher.close()
+
+
+def test_more_slow_engines_than_readers_delay_the_others_until_they_have_answered_once():
+    slow, session = [slow_service(f"slow-{number:02}") for number in range(20)], promoted()
+    watcher, _ = watch(*slow, session, readers=Readers(0.5))
+    rounds(watcher, 1)
+    for service in slow:
+        service.first.set()
+    rounds(watcher, 4)
+    assert watcher.watched["chat", "svc"].assessment.signal is Signal.HEALTHY
+    for service in slow:
+        service.answers.set()
+    watcher.close()
+
+
+def test_a_ledger_that_is_not_read_in_time_delays_the_judgement_of_no_other_service(monkeypatch):
+    slow, session = promoted(name="slow"), promoted()
+    answers, entries = threading.Event(), slow.store.entries
+    monkeypatch.setattr(slow.store, "entries", lambda: answers.wait(60.0) and entries())
+    watcher, _ = watch(session, slow, readers=Readers(1.0))
+    rounds(watcher, 3)
+    assert watcher.watched["chat", "svc"].assessment.signal is Signal.HEALTHY
+    assert watcher.watched["chat", "slow"].facts.busy == "the ledger was not read within 1 s"
+    answers.set()
+    rounds(watcher, 3)
+    assert watcher.watched["chat", "slow"].assessment.signal is Signal.HEALTHY
+    watcher.close()
+
+
+def test_the_watchs_own_page_has_nothing_that_an_engine_said_and_a_few_lines_per_service():
+    sessions = [promoted(name=f"svc-{number}") for number in range(20)]
+    watcher, _ = watch(*sessions, policy=WatchPolicy())
+    rounds(watcher, 1)
+    sessions[0].engine.why = "<script>" * 10**5
+    rounds(watcher, 2)
+    page = exposition.metrics(watcher)
+    assert "script" not in page
+    assert len(page.splitlines()) <= 20 + 7 * len(sessions)
 
 
 @pytest.fixture
@@ -292,7 +425,7 @@ def test_an_engine_whose_acceptance_fell_to_zero_is_restarted_and_keeps_its_spec
     session.engine.accepts = 0.0
     rounds(watcher, 1)
     assert reasons(events) == ["StepToZero", "Restarted"]
-    assert events[0].command == "mpctl restart svc"
+    assert events[0].command == "mpctl restart svc -n chat"
     last = session.memory.operations()[-1]
     assert (last.plan.kind, last.plan.by, last.ending) == (Kind.RESTART, "watch", Ending.RESTARTED)
     assert last.detail.startswith("watch: StepToZero: first-position acceptance")

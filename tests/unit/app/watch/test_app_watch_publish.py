@@ -81,7 +81,7 @@ def test_a_finding_is_stalled_since_it_began_and_a_warning():
     assert writer.statuses[-1]["conditions"][0]["lastTransitionTime"] == began
     ((reason, warning, message),) = writer.told
     assert (reason, warning) == ("NoDrafts", True)
-    assert "run 'mpctl status svc'" in message
+    assert "run 'mpctl status svc -n chat'" in message
 
 
 def test_a_status_that_cannot_be_written_is_reported_and_written_later():

@@ -178,3 +178,21 @@ def test_a_draft_of_a_model_deployment_is_named_as_its_engine_loads_it(cli):
     refused = cli(*arguments, "--staging-mode", "storageUris", "--kserve", "0.20")
     assert refused.code == 2
     assert "a ModelDeployment is not staged by KServe" in refused.err
+
+
+def test_checks_that_lack_facts_are_one_line_unless_asked_for(cli, service):
+    command = ("preflight", "-f", service, "--spec", "eagle3", "--draft", "/opt/heads/own")
+    folded, whole = cli(*command).err, cli(*command, "-v").err
+    assert folded.count("unchecked for lack of facts (") == 1
+    assert ", unknown: " not in folded
+    assert whole.count(", unknown: ") > 3
+
+
+def test_a_draft_that_nothing_mounts_is_refused_unless_that_is_overridden(cli, service):
+    command = ("preflight", "-f", service, "--spec", "eagle3", "--draft", "/no/such/head")
+    refused = cli(*command)
+    assert refused.code == 9
+    assert "nothing that the manifest mounts holds /no/such/head" in refused.out + refused.err
+    assert "[draft-unmounted]" not in refused.out
+    assert "draft-unmounted" in refused.out + refused.err
+    assert cli(*command, "--ignore", "draft-unmounted").code == 0

@@ -1,19 +1,28 @@
 """What is recorded of a service, and what of that is lost."""
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from mpctl.app.inspect.history import History
 from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.session.local import LocalSession
+from mpctl.cli.inspect.history import age, history_table
+from mpctl.experiment.cell import Cell
+from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
+from mpctl.records import encode
 from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest, Revision
+from mpctl.rollout.steps.judge import Judged
 
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
@@ -121,12 +130,12 @@ def test_the_changed_manifest_of_a_running_service_is_printed_without_its_secret
 
 
 HISTORY = """\
-REVISION   RECORDED     STATUS       SPEC   WHY
-1          2026-01-01   superseded   none   as found
-2          2026-01-01   live         none   as found
+REVISION   AGE   STATUS       SPEC   WHY
+1          OLD   superseded   none   as found
+2          OLD   live         none   as found
 
-OPERATION   OPENED                      SPEC    ENDED      REASON
-rollout-1   2026-01-01T00:00:00+00:00   ngram   promoted
+OPERATION   AGE   SPEC    ENDED      THROUGHPUT   TIME PER TOKEN   REASON
+rollout-1   OLD   ngram   promoted   -            -                -
 """
 STATUS = """\
 NAMESPACE   NAME   STATE          SPEC   REVISION   URL
@@ -136,7 +145,56 @@ problem: the supervisor is gone, port 8000 does not answer: mpctl local up demo 
 
 
 def test_the_whole_history(cli, recorded):
-    assert cli("history").out == HISTORY
+    days = age("2026-01-01", datetime.now(UTC))
+    assert days.endswith("d")
+    assert re.sub(rf"\b{days} +", "OLD   ", cli("history").out).replace("AGE    ", "AGE   ") == HISTORY
+
+
+def test_names_carry_their_kind(cli, recorded):
+    assert cli("history", "-o", "name").out == "revision/1\nrevision/2\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-5, "0s"), (59, "59s"), (119, "119s"), (720, "12m"), (18000, "5h"), (259200, "3d")]
+)
+def test_an_age_is_written_as_kubectl_writes_it(seconds, text):
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    assert age((now - timedelta(seconds=seconds)).isoformat(), now) == text
+    assert age("once", now) == "?"
+
+
+def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision():
+    rules = (
+        RuleResult(Outcome.PASS, "", 1.83, rule="throughput"),
+        RuleResult(Outcome.PASS, "", 0.56, rule="time per token"),
+    )
+    verdict = Verdict(Outcome.PROMOTE, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.PROMOTE, rules),))
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram"))
+    operation = Operation(
+        "rollout-1",
+        plan,
+        "2026-01-01",
+        "ann",
+        {"judge": encode(Judged(verdict))},
+        ending=Ending.PROMOTED,
+        detail="ngram",
+    )
+    revisions = tuple(
+        Revision(
+            number, "text", "2026-01-01", "ann", f"candidate of rollout-{number - 1}", None, f"rollout-{number - 1}"
+        )
+        for number in (2, 3)
+    )
+    history = History(revisions, (operation,), 2, (), frozenset({2}))
+    lines = history_table(history, datetime(2026, 1, 3, tzinfo=UTC), wide=False).splitlines()
+    assert lines[1].endswith("promoted by rollout-1")
+    assert lines[2].endswith("candidate of rollout-2")
+    assert lines[-1].split() == ["rollout-1", "2d", "ngram", "promoted", "1.83x", "0.56x", "-"]
+    assert history.to_record()["operations"][0]["ratios"][0] == {
+        "rule": "throughput",
+        "value": (1.83, 1.83),
+        "cells": 1,
+    }
 
 
 def test_the_whole_status(cli, recorded):
@@ -209,3 +267,26 @@ def test_a_service_that_is_down_is_purged_by_name(cli, recorded):
     assert cli("history", "demo").out.startswith("REVISION")
     assert cli("history", "demo", "--purge", "--yes").code == 0
     assert not recorded.exists()
+
+
+def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monkeypatch):
+    rules = (RuleResult(Outcome.FAIL, "throughput ratio 0.07x, 96.6% CI ...", 0.07, rule="throughput"),)
+    verdict = Verdict(Outcome.REJECT, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.REJECT, rules),))
+    plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram"))
+    judged = {"judge": encode(Judged(verdict))}
+    text = "throughput ratio 0.07x, 96.6% CI ..."
+    rejected = Operation("rollout-1", plan, "2026-01-01", "ann", judged, ending=Ending.REJECTED, detail=text)
+    undone = Operation(
+        "rollback-2",
+        rejected.undo_plan(why=f"rollout-1 rejected: {text}", automatic=True),
+        "2026-01-01",
+        "ann",
+        ending=Ending.ROLLED_BACK,
+        detail=f"rollout-1 rejected: {text}",
+    )
+    history, now = History((), (rejected, undone), None, ()), datetime(2026, 1, 3, tzinfo=UTC)
+    short, wide = (history_table(history, now, wide=wide) for wide in (False, True))
+    assert text not in short
+    assert short.splitlines()[-2].endswith("throughput failed")
+    assert short.splitlines()[-1].endswith("rollout-1 rejected")
+    assert wide.count(text) == 2

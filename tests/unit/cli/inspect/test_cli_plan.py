@@ -223,7 +223,7 @@ def test_the_html_page_has_a_picture_with_band_knee_and_pool_and_loads_nothing(c
     assert ">KV pool binds<" in ran.out
     assert 'aria-label="throughput ratio of eagle3 by concurrency: 1: ' in ran.out
     assert "<script" not in ran.out
-    assert "http" not in ran.out.partition("<body>")[0]
+    assert "://" not in ran.out.partition("<body>")[0]
 
 
 def test_names_of_others_are_escaped_in_html_and_markdown(cli):
@@ -339,7 +339,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 200
 
 
 def served(monkeypatch, text):
-    monkeypatch.setattr("mpctl.platform.http.request", lambda *_, **__: Answer(200, text.encode()))
+    monkeypatch.setattr("mpctl.platform.http.get", lambda *_, **__: Answer(200, text.encode()))
     return ("--measure", "--url", "http://engine:8000")
 
 
@@ -376,3 +376,17 @@ def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, mon
     if form == "table":
         assert "1.50 [1.30-1.70]" in ran.out
         assert "1 of 1 measured ratios inside their band; median error 6.2%" in ran.out
+
+
+def test_what_all_methods_share_is_said_once(cli, manifest):
+    done = cli("plan", *manifest, "--spec", "ngram,suffix,eagle3", "--gpu", "L4", "--traffic", "code")
+    assert done.code == 0, done.err
+    assert done.out.count("of hosted models, for orientation") == 1
+    assert done.out.count("the figures of ") == 1
+    assert "CALL" not in done.out
+    assert "published ratios of " in done.out
+
+
+def test_the_names_of_a_plan_are_its_methods_the_best_first(cli, manifest):
+    done = cli("plan", *manifest, "--spec", "ngram,eagle3", "--gpu", "L4", "--traffic", "code", "-o", "name")
+    assert sorted(done.out.split()) == ["method/eagle3", "method/ngram"]

@@ -126,7 +126,9 @@ def test_preflight_of_a_file(cli, offline):
     record = yaml.safe_load(done.out)
     assert record["kind"] == "Preflight"
     assert record["service"] == "chat/qwen3-8b"
-    assert record["findings"] == []
+    (finding,) = record["findings"]
+    assert finding["reason"] == "answers are cut after 60 s by HTTPRoute qwen3-8b of KServe"
+    assert finding["todo"].startswith("set spec.predictor.timeout: 1800")
     assert record["unchecked"]
     assert done.code in (0, 9)
 

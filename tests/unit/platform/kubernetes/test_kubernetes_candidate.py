@@ -63,10 +63,21 @@ def test_a_pod_that_ended_meanwhile_is_not_waited_for():
 
 def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
     monkeypatch.setattr(candidate, "_DRAIN_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(candidate, "_grace_s", lambda pod: -2.0)
     assert drained(Asked((2.0, ("a",)))) == (
         "demo-candidate has 2 unanswered requests after -1 s",
         "pod a did not report its open requests after -1 s",
     )
+
+
+@pytest.mark.parametrize(("grace_s", "patience"), [(None, 600), (120, 600), (1830, 1830)])
+def test_requests_are_waited_for_as_long_as_the_grace_period_and_ten_minutes_at_least(monkeypatch, grace_s, patience):
+    seconds = iter(range(0, 10_000, 30))
+    monkeypatch.setattr(candidate.time, "monotonic", lambda: next(seconds))
+    busy = pod()
+    busy["spec"] |= {"terminationGracePeriodSeconds": grace_s} if grace_s else {}
+    (note,) = drained(Asked((1.0, ()), pods=[[busy]]))
+    assert note == f"demo-candidate has 1 unanswered requests after {patience} s"
 
 
 def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):

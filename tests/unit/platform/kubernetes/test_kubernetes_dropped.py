@@ -90,3 +90,36 @@ def test_an_apply_is_the_same_twice_and_is_repeated(opened):
     with Server(broken=2) as server:
         assert opened(server).apply(CONFIG_MAP, OBJECT) == OBJECT
         assert server.asked == ["PATCH"] * 3
+
+
+def lost_names(monkeypatch, times):
+    """The resolver fails so often, as when a node's DNS restarts."""
+    resolve, failed = socket.getaddrinfo, []
+
+    def getaddrinfo(*arguments, **options):
+        if len(failed) < times:
+            failed.append(arguments[0])
+            raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+        return resolve(*arguments, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    return failed
+
+
+def test_a_read_outlasts_a_resolver_that_is_gone_for_a_while(opened, monkeypatch):
+    failed = lost_names(monkeypatch, 3)
+    with Server(broken=0) as server:
+        server.url = server.url.replace("127.0.0.1", "localhost")
+        assert opened(server).get(CONFIG_MAP, "c", "ns") == OBJECT
+    assert failed == ["localhost"] * 3
+
+
+def test_a_write_while_names_are_not_resolved_is_looked_at_again_and_not_repeated(opened, monkeypatch):
+    lost_names(monkeypatch, 1)
+    with Server(broken=0) as server:
+        server.url = server.url.replace("127.0.0.1", "localhost")
+        client = opened(server)
+        with pytest.raises(OutcomeUnknown, match="no answer"):
+            client.create(CONFIG_MAP, OBJECT)
+        assert client.get(CONFIG_MAP, "c", "ns") == OBJECT
+        assert server.asked == ["GET"]

@@ -52,6 +52,13 @@ def test_a_load_client_of_this_machine_gets_a_loopback_port(forwards):
     assert target.url.startswith("http://127.0.0.1:")
 
 
+def test_a_load_client_gets_a_loopback_port_of_a_pod_that_was_read_before(forwards):
+    socket = forwards.target("a", 8080).socket
+    forwards.use_loopback()
+    assert forwards.target("a", 8080).socket is None
+    assert not Path(socket).exists()
+
+
 class Answering(HTTPServer):
     """An API server that answers every port-forward with one status."""
 

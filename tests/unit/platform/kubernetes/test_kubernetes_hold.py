@@ -111,3 +111,39 @@ def test_one_that_cannot_scale_is_left_alone_and_no_ledger_is_asked_for():
 def test_somebody_elses_autoscaler_is_pinned_itself():
     platform, _ = opened(limited(), deployment(), pod(), hpa(1, 3, owner="example.com/v1"))
     assert [i["kind"] for i in platform.scaling()["items"]] == ["HorizontalPodAutoscaler"]
+
+
+def edited_by(record, manager):
+    record["metadata"]["managedFields"] = [{"manager": manager, "operation": "Update", "time": "2026-11-23T08:00:00Z"}]
+    return record
+
+
+def test_a_change_of_another_writer_is_described_with_its_name_time_and_fields():
+    platform, cluster = opened(service(), deployment(), pod())
+    known = (Arm(platform.read().text),)
+    assert platform.foreign_change(known) is None
+    edited = edited_by(service(), "kubectl-label")
+    edited["metadata"]["labels"] = {"owner": "search"}
+    cluster.things["InferenceService", "demo"] = edited
+    change = platform.foreign_change(known)
+    assert change.startswith(
+        "service ns/demo was changed by kubectl-label at 2026-11-23T08:00:00Z meanwhile: metadata.labels"
+    )
+    del cluster.things["InferenceService", "demo"]
+    assert platform.foreign_change(known) == "service ns/demo was deleted"
+
+
+def test_a_change_of_a_pinned_autoscaler_is_described():
+    own = hpa(1, 2)
+    own["metadata"] |= {"name": "theirs", "ownerReferences": []}
+    platform, cluster = opened(service(), deployment(), pod(), own)
+    known, scaling = (Arm(platform.read().text),), platform.scaling()
+    platform.pin(scaling)
+    assert platform.foreign_change(known, scaling) is None
+    changed = edited_by(cluster.things["HorizontalPodAutoscaler", "theirs"], "somebody")
+    changed["spec"]["maxReplicas"] = 3
+    change = platform.foreign_change(known, scaling)
+    assert change.startswith(
+        "HorizontalPodAutoscaler theirs was changed by somebody at 2026-11-23T08:00:00Z meanwhile: "
+    )
+    assert "maxReplicas 3" in change

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mpctl.errors import Conflict
-from mpctl.platform.kubernetes.api.failure import Stale, Unreachable
+from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.platform.kubernetes import lease as lease_module
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.lease import DURATION_S, Lease, process_is_gone, this_process
 
 
@@ -135,6 +136,45 @@ def test_a_heartbeat_that_changes_is_alive_whatever_time_it_claims(renewed):
         pass
 
 
+@pytest.mark.parametrize("jump", [timedelta(days=1), timedelta(days=-1)], ids=["forward", "backward"])
+@pytest.mark.parametrize("whose", ["holder", "other"])
+def test_setting_a_clock_neither_ends_a_lease_that_is_held_nor_prolongs_one_that_is_not(monkeypatch, jump, whose):
+    class Set(datetime):
+        moved = timedelta()
+
+        @classmethod
+        def now(cls, tz=None):
+            return datetime(2026, 1, 1, tzinfo=UTC) + cls.moved
+
+    monkeypatch.setattr(lease_module, "datetime", Set)
+    server = Server()
+    lease, clock = held(server)
+    other, others_clock = watcher(server)
+
+    def renew(seconds):
+        others_clock.now += seconds
+        clock.now += DURATION_S + 1
+        if whose == "holder":
+            Set.moved = jump
+        else:
+            Set.moved += timedelta(seconds=1)
+        server.there["metadata"]["annotations"]["mpctl.dev/process"] = ""  # of another machine
+        server.guard()
+        Set.moved = jump if whose == "other" else Set.moved + timedelta(seconds=1)
+
+    other._pause = renew
+    with lease.hold("rollout"):
+        clock.now = DURATION_S + 1
+        server.guard()
+        server.there["metadata"]["annotations"]["mpctl.dev/process"] = ""
+        with pytest.raises(Conflict, match="is held by"), other.hold("rollback"):
+            pass
+        server.guard()
+    Set.moved = jump
+    with other.hold("rollback"):
+        assert others_clock.now < DURATION_S
+
+
 def test_unlock_frees_a_lease_from_the_future_and_force_also_a_live_one():
     server = Server()
     server.there = foreign("2999-01-01T00:00:00Z")
@@ -225,3 +265,54 @@ def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_th
     said = "written by curl at 2026-01-01T00:00:05Z and not by mpctl"
     assert (said in refused.value.message) is foreign
     assert ("mpctl unlock demo --force" in refused.value.hint) is foreign
+
+
+# What another client writes into the Lease
+
+
+class Strict(Server):
+    """Refuses numbers that are no int32, as the API server does."""
+
+    def create(self, kind, body):
+        if not 0 <= body["spec"]["leaseTransitions"] < 2**31:
+            raise InputError("cannot unmarshal number 2147483648 into Go struct field of type int32")
+        super().create(kind, body)
+
+
+@pytest.mark.parametrize("transitions", [2**31 - 1, 2**31 - 2, 0, None])
+def test_no_number_of_transitions_stops_an_acquisition(transitions):
+    server = Strict()
+    lease, _ = held(server)
+    with lease.hold("rollout"):
+        pass
+    server.there["spec"]["leaseTransitions"] = transitions
+    for purpose in ("rollback", "resume"):
+        with lease.hold(purpose):
+            assert server.there["spec"]["holderIdentity"]
+
+
+def test_a_lease_that_the_server_refuses_is_a_conflict_that_names_its_writer():
+    server = Server()
+    lease, _ = held(server)
+    with lease.hold("rollout"):
+        pass
+    server.there["metadata"]["managedFields"] = [{"manager": "mallory", "time": "2026-11-23T08:00:00Z"}]
+
+    def refuse(kind, body):
+        raise InputError("metadata: too long")
+
+    server.replace = refuse
+    with pytest.raises(Conflict, match=r"Lease ns/mpctl-demo cannot be written, last written by mallory .*too long"):
+        lease.hold("rollout").__enter__()
+
+
+def test_a_full_store_is_named_when_the_service_cannot_be_locked():
+    server = Server()
+    lease, _ = held(server)
+
+    def full(kind, body):
+        raise OutcomeUnknown("etcdserver: mvcc: database space exceeded")
+
+    server.create = full
+    with pytest.raises(MpctlError, match="could not be locked in 4 tries: etcdserver: mvcc: database space exceeded"):
+        lease.hold("rollout").__enter__()

@@ -2,6 +2,7 @@
 
 import base64
 import copy
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -10,6 +11,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
     expected_container,
+    is_draining,
     matches_expected,
     port_of,
     schedulable_replicas,
@@ -98,6 +100,27 @@ def test_kserves_ready_condition_counts_for_nothing():
     assert seen.stuck
     assert "cannot allocate all claims" in seen.message
     assert "claim new-gpu-x7 (of one-l4)" in seen.message
+
+
+def test_a_pod_that_waits_for_the_gpu_of_one_that_finishes_its_requests_is_not_stuck():
+    """A pod may take its grace period, half an hour of streams, and the scheduler calls the new one unschedulable."""
+    waiting = pod(ready=False, name="new")
+    waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no GPU is free"}
+    leaving = pod(["--model=m"], name="old")
+    leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:30:00Z"
+    seen = assess_health(isvc(), deployment(availableReplicas=0), [leaving, waiting])
+    assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
+    assert seen.message == "pod new cannot be scheduled: no GPU is free; an old pod finishes its requests"
+
+
+@pytest.mark.parametrize(("seconds", "drains"), [(60, True), (-60, False), (None, False)])
+def test_a_pod_drains_until_its_grace_period_is_over(seconds, drains):
+    """A node that is gone never finishes the deletion, and must not be waited for."""
+    leaving = pod()
+    if seconds is not None:
+        ends = datetime.now(UTC) + timedelta(seconds=seconds)
+        leaving["metadata"]["deletionTimestamp"] = ends.strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert is_draining(leaving) is drains
 
 
 def test_a_new_node_on_its_way_is_waited_for():

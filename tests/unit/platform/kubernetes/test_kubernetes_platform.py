@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.errors import Conflict, NotPermitted, Refused
 from mpctl.platform.kubernetes.api.client import CannotWatch
-from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.platform import KubernetesPlatform, _is_at_rest
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm, Phase
 
@@ -211,6 +211,28 @@ def shared(weight):
     }
 
 
+def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
+    one, cluster = platform(service(), pod(), shared(1))
+    assert [finding.id for finding in one.path_findings()] == ["answers-cut", "requests-lost"]
+    assert one.path_findings()[0].reason.startswith("HTTPRoute users sets no timeouts.request")
+
+    route, drained = shared(1), pod()
+    route["spec"]["rules"][0]["timeouts"] = {"request": "90s"}
+    engine = {**ENGINE, "args": ["--shutdown-timeout=90"], "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}}
+    drained["spec"] = {"containers": [engine], "terminationGracePeriodSeconds": 120}
+    one, _ = platform(service(), drained, route)
+    assert one.path_findings() == ()
+
+    def refused(kind, *_, **__):
+        if kind.name == "HTTPRoute":
+            raise NotPermitted("httproutes are forbidden")
+        return []
+
+    one, cluster = platform(service())
+    cluster.list = refused
+    assert one.path_findings() == (), "what may not be read, and a pod that does not run, are no finding"
+
+
 @pytest.mark.parametrize("way", ["promote", "stop_all_except", "stop", "start"])
 def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
@@ -296,6 +318,7 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._DRAIN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._grace_s", lambda pod: 0.0)
     monkeypatch.setattr(one.reader, "requests", lambda found: (2.0, ()))
     assert "has 2 unanswered requests" in one.unshift({"name": "users", "spec": {}})[1]
 
@@ -362,6 +385,19 @@ def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
         monkeypatch.setattr(cluster, "list", lambda *_, **__: None)
     absence = found.absence()
     assert absence is not None and absence.message.startswith(said)
-    assert "mpctl history demo --revision N -o yaml --show-secrets | kubectl apply -f -" in absence.hint
+    assert "mpctl history demo --revision N -o yaml --show-secrets -n ns | kubectl apply -f - -n ns" in absence.hint
     assert ("install KServe's definitions again" in absence.hint) is not defined
     assert platform(service())[0].absence() is None
+
+
+@pytest.mark.parametrize(
+    ("condition", "at_rest"),
+    [
+        ({"type": "Progressing", "status": "False", "message": "Replicas are progressing"}, True),
+        ({"type": "UpdateInProgress", "status": "False"}, True),
+        ({"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}, False),
+        ({"type": "PredictorReady", "status": "False"}, False),
+    ],
+)
+def test_a_group_that_has_no_update_under_way_has_no_problem(condition, at_rest):
+    assert _is_at_rest(condition) is at_rest

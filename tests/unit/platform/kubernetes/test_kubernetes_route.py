@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
+from mpctl.gate.users_traffic import equal_share
 from mpctl.platform.kubernetes.api.failure import Stale
 from mpctl.platform.kubernetes.httproute import router as routing
 from mpctl.platform.kubernetes.httproute import weights as routes
@@ -147,20 +148,31 @@ def test_weights_that_would_get_too_large_are_refused():
 @given(pods=st.integers(1, 99), percent=st.integers(1, 100))
 def test_a_share_is_possible_while_the_candidates_pod_is_no_busier_than_another(pods, percent):
     fits = Fraction(percent, 100) <= Fraction(100 - percent, 100) / pods
-    assert (percent <= routes.highest_share(pods)) is fits
+    assert (percent <= equal_share(pods)) is fits
     if fits:
         routes.require_possible((percent,), pods, "service ns/demo")
     else:
-        with pytest.raises(Refused, match=f"at most {routes.highest_share(pods)} % is possible"):
+        with pytest.raises(Refused, match=f"at most {equal_share(pods)} % is possible"):
             routes.require_possible((percent,), pods, "service ns/demo")
 
 
 def test_the_refused_steps_are_named_and_the_rest_is_offered():
     with pytest.raises(Refused, match="40 %, 50 % of the traffic") as caught:
         routes.require_possible((1, 10, 40, 50), 3, "service ns/demo")
-    assert caught.value.hint == "--traffic-steps 1,10"
+    assert caught.value.hint == "--traffic-steps 1,2,4,8,16,25"
     with pytest.raises(Refused, match="with 120 serving pods even 1 % would load"):
         routes.require_possible((1,), 120, "service ns/demo")
+
+
+def test_a_step_that_more_than_doubles_the_one_before_is_refused_and_smaller_ones_are_offered():
+    routes.require_possible((1, 5, 10, 20, 40, 50), 1, "service ns/demo")
+    with pytest.raises(
+        Refused, match="50 % of the traffic after 10 % is too large a step: at most 20 % is possible"
+    ) as it:
+        routes.require_possible((10, 50), 1, "service ns/demo")
+    assert it.value.hint == "--traffic-steps 10,20,40,50"
+    with pytest.raises(Refused, match="10 % of the traffic after 1 %"):
+        routes.require_possible((1, 10), 1, "service ns/demo")
 
 
 # What gateways say

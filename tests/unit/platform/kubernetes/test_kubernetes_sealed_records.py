@@ -9,6 +9,7 @@ from fake_api import FakeApi
 
 from mpctl.errors import Conflict, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.sealed_records import SealedRecords
 from mpctl.platform.kubernetes.store import KubernetesStore
 
 
@@ -205,3 +206,51 @@ def test_a_record_that_cannot_be_read_is_tampering(api, data):
     api.apply(CONFIG_MAP, {**item, "binaryData": data}, force=True, as_="kubectl-edit")
     with pytest.raises(Tampered):
         store(api).load("rollout-1", "block")
+
+
+def test_a_record_that_another_command_saved_since_is_read_again_where_asked(api):
+    watch, person = store(api), store(api)
+    watch.save("rollback-2", "reference", {"a": 1})
+    assert watch.load("rollback-2", "acknowledged") is None
+    person.save("rollback-2", "acknowledged", {"by": "ann"})
+    assert watch.load("rollback-2", "acknowledged") is None
+    assert watch.load("rollback-2", "acknowledged", again=True) == {"by": "ann"}
+    assert watch.load("rollback-2", "reference") == {"a": 1}
+
+
+def test_an_immutable_configmap_under_the_next_name_is_named_with_its_writer(api):
+    store(api).save("rollout-1", "block", {"a": 1})
+    (name,) = api.named("record")
+    following = name.removesuffix("-1") + "-0"
+    labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": "record"}
+    api.create(CONFIG_MAP, {"metadata": {"name": following, "labels": labels}, "immutable": True}, as_="mallory")
+    with pytest.raises(Conflict, match=rf"ConfigMap chat/{following} is immutable.*last written by mallory") as error:
+        store(api).save("rollout-1", "block", {"a": 2})
+    assert f"kubectl -n chat delete configmap {following}" in error.value.hint
+    assert store(api).load("rollout-1", "block") == {"a": 1}
+
+
+@pytest.mark.parametrize("damage", ["deleted", "changed"])
+def test_a_workload_that_another_writer_destroyed_is_written_again(api, damage):
+    store(api).save("w-1", "workload", {"prompts": "digest"}, only=True)
+    (name,) = api.named("record")
+    if damage == "deleted":
+        api.delete(CONFIG_MAP, name)
+    else:
+        api.apply(CONFIG_MAP, {**api.objects["configmaps", name], "binaryData": {"record": ""}}, as_="mallory")
+    with pytest.raises(Tampered):
+        store(api).load("w-1", "workload")
+    with pytest.raises(Tampered):  # what has other records is not guessed
+        store(api).save("w-1", "other", {"a": 1})
+    store(api).save("w-1", "workload", {"prompts": "digest"}, only=True)
+    assert store(api).load("w-1", "workload") == {"prompts": "digest"}
+
+
+def test_a_long_measurement_is_sealed_ever_more_rarely(api):
+    clock = [0.0]
+    kept = SealedRecords(api, "chat", "demo", elapsed=lambda: clock[0])
+    for minute in range(600):
+        clock[0] = 60.0 * minute
+        kept.save_all("rollout-1", {f"block-{minute}": {"a": minute}}, with_entry=True)
+    assert len(api.named("seal")) <= 11  # a seal a round were 600
+    assert len(store(api).load_all("rollout-1")) > 300

@@ -142,7 +142,7 @@ def test_a_revision_is_kept_for_good(api):
 def test_a_revision_under_another_name_is_named(api):
     mine = store(api)
     mine.add_revision(revision(1))
-    item = api.objects["controllerrevisions", "mpctl-demo-1"]
+    item = api.objects["controllerrevisions", "mpctl-demo.revision-1"]
     body = {**item, "metadata": {**item["metadata"], "name": "mpctl-demo-2"}}
     api.create(CONTROLLER_REVISION, body, as_="kubectl-create")
     with pytest.raises(Tampered, match="mpctl-demo-2 claims to be revision 1 of demo, last written by kubectl-create"):
@@ -281,3 +281,210 @@ def test_within_the_lease_ledger_and_revisions_are_read_once(api, monkeypatch):
             mine.append(entry(before[-1], n=9))  # one is there under this number
     assert mine.entries() == store(api).entries()
     assert len(listed) == 4
+
+
+# What is the history's own
+
+
+STATEFUL_SET = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "db", "uid": "1", "controller": True}
+TEMPLATE = {"spec": {"template": {"$patch": "replace"}}}
+
+
+def foreign(api, name, part, *, owners=(STATEFUL_SET,), data=None):
+    """A ControllerRevision as a StatefulSet makes it whose template has mpctl's labels."""
+    labels = {"mpctl.dev/service": "demo", "mpctl.dev/part": part}
+    metadata = {"name": name, "namespace": "chat", "labels": labels, "ownerReferences": list(owners)}
+    api.create(CONTROLLER_REVISION, {"metadata": metadata, "revision": 1, "data": data or TEMPLATE}, as_="kube")
+
+
+@pytest.mark.parametrize("name", ["db-576b5cb5bc", "mpctl-demo.ledger-4", "mpctl-demo-4", "mpctl-demo.ledger-04"])
+@pytest.mark.parametrize("part", ["ledger", "revision", "seal"])
+def test_a_controllers_object_with_the_labels_of_the_history_is_ignored_and_named(api, name, part):
+    mine = store(api)
+    mine.add_revision(revision(1))
+    mine.save("rollout-1", "block", {"a": 1})
+    entries = three(api)
+    foreign(api, name, part)
+    other = store(api)
+    assert (other.entries(), other.revisions(), other.load("rollout-1", "block")) == (entries, (revision(1),), {"a": 1})
+    if part != "seal":  # a seal is read with its operation's alone
+        (described,) = other.look_alikes()
+        assert described.startswith(f"ControllerRevision chat/{name} of StatefulSet db has mpctl's labels")
+    other.purge()
+    assert [name for _, name in api.objects] == [name]
+
+
+def test_what_a_deleted_statefulset_left_behind_is_no_entry(api):
+    entries = three(api)
+    foreign(api, "mpctl-demo.ledger-4", "ledger", owners=())
+    assert store(api).entries() == entries
+    with pytest.raises(Conflict, match=r"entry 4 .*ControllerRevision chat/mpctl-demo.ledger-4 .*none of its own"):
+        store(api).append(entry(entries[-1]))
+
+
+def test_every_object_has_a_controller_so_that_nobody_adopts_it(api):
+    mine = store(api)
+    mine.add_revision(revision(1))
+    mine.save("rollout-1", "block", {"a": 1})
+    three(api)
+    made = [item for (plural, _), item in api.objects.items() if plural == CONTROLLER_REVISION.plural]
+    assert len(made) == 5
+    for item in made:
+        (owner,) = item["metadata"]["ownerReferences"]
+        assert (owner["controller"], owner["kind"], owner["name"]) == (True, "Ledger", "demo")
+        assert "blockOwnerDeletion" not in owner  # which needs a right on the owner's finalizers
+
+
+def before_owners(api):
+    """Take away what older versions did not write."""
+    for (plural, name), item in list(api.objects.items()):
+        if plural == CONTROLLER_REVISION.plural:
+            del item["metadata"]["ownerReferences"]
+            renamed = name.replace(".revision-", "-")
+            item["metadata"]["name"] = renamed
+            api.objects[plural, renamed] = api.objects.pop((plural, name))
+
+
+def test_a_history_of_an_older_version_is_read_and_pruning_gives_it_owners(api):
+    mine = store(api)
+    mine.add_revision(revision(1))
+    mine.save("rollout-1", "block", {"a": 1})
+    entries = three(api)
+    before_owners(api)
+    assert "mpctl-demo-1" in api.named("revision")
+    old = store(api)
+    with old.lease("prune"):
+        assert (old.entries(), old.revisions()) == (entries, (revision(1),))
+        old.prune(frozenset())
+    assert api.named("ledger") == ["mpctl-demo.ledger-1-3"]
+    assert api.named("revision") == api.named("seal") == []
+    again = store(api)
+    assert (again.entries(), again.revisions(), again.load("rollout-1", "block")) == (entries, (revision(1),), {"a": 1})
+    assert api.objects["controllerrevisions", "mpctl-demo.ledger-1-3"]["metadata"]["ownerReferences"]
+
+
+# Few objects
+
+
+def operations(count, first=1, last=None):
+    """Entries of operations, four each."""
+    for number in range(first, first + count):
+        for step in ("a", "b", "c", "d"):
+            last = Entry.after(
+                last, at=NOW, operation=f"rollout-{number}", event=Event.DONE, who="a@b", step=step, data={"n": number}
+            )
+            yield last
+
+
+def grown(mine, count, first=1):
+    """Run operations as a command does: a revision, records and an entry for each."""
+    with mine.lease("rollout"):
+        entries = mine.entries()
+        last = entries[-1] if entries else None
+        for made in operations(count, first, last):
+            if made.step == "a":
+                number = len(mine.revisions()) + 1
+                text = f"text of {number}\n"
+                mine.add_revision(Revision(number, text, NOW.isoformat(), "a@b", "why", None, made.operation))
+            mine.save_all(made.operation, {made.step: {"n": made.data["n"]}})
+            mine.append(made)
+
+
+def test_revisions_and_seals_are_in_the_object_of_the_entry_that_follows(api):
+    grown(store(api), 1)
+    assert (len(api.named("ledger")), api.named("revision"), api.named("seal")) == (4, [], [])
+    again = store(api)
+    assert [r.number for r in again.revisions()] == [1]
+    assert again.load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
+
+
+def test_what_waits_for_an_entry_is_written_when_the_command_ends_without_one(api):
+    mine = store(api)
+    with pytest.raises(KeyboardInterrupt), mine.lease("rollout"):
+        mine.entries()
+        mine.add_revision(revision(1))
+        mine.save_all("rollout-1", {"block": {"a": 1}})
+        mine.append(entry(None), hold=True)
+        assert api.named("ledger") == []
+        raise KeyboardInterrupt
+    again = store(api)
+    assert (again.entries(), again.revisions()) == ((entry(None),), (revision(1),))
+    assert again.load("rollout-1", "block") == {"a": 1}
+
+
+def test_a_command_that_dies_before_the_entry_leaves_the_sealed_state(api, monkeypatch):
+    grown(store(api), 1)
+    dying = store(api)
+    monkeypatch.setattr(dying, "_flush", lambda: None)
+    with dying.lease("rollout"):
+        dying.entries()
+        dying.save_all("rollout-1", {"block": {"a": 1}})
+        dying._records.write()  # beside the sealed state, whose ConfigMap stays
+    assert store(api).load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
+
+
+def test_two_hundred_operations_are_one_object_after_pruning_and_lose_nothing(api):
+    grown(store(api), 200)
+    before = store(api)
+    entries, revisions = before.entries(), before.revisions()
+    assert (len(entries), len(revisions), len(api.named("ledger"))) == (800, 200, 800)
+    pruning = store(api)
+    with pruning.lease("prune"):
+        pruning.entries()
+        pruned = pruning.prune(frozenset(f"rollout-{n}" for n in range(1, 191)))
+    assert api.named("ledger") == ["mpctl-demo.ledger-1-800"]
+    assert len(api.named("record")) == 10
+    assert pruned.remaining == len(api.objects) == 12  # with the lease
+    assert len(str(api.objects["controllerrevisions", "mpctl-demo.ledger-1-800"])) < 200_000
+    grown(store(api), 100, first=201)
+    again = store(api)
+    assert again.entries()[:800] == entries
+    assert again.revisions()[:200] == revisions
+    assert (len(again.entries()), len(again.revisions())) == (1200, 300)
+    assert again.load_all("rollout-1") == {}
+    assert again.load_all("rollout-200") == {step: {"n": 200} for step in "abcd"}
+    with again.lease("prune"):
+        again.entries()
+        again.prune(frozenset())
+    assert api.named("ledger") == ["mpctl-demo.ledger-1-1000", "mpctl-demo.ledger-1001-1200"]
+    assert (store(api).entries(), store(api).revisions()) == (again.entries(), again.revisions())
+
+
+@pytest.mark.parametrize("survivors", [2, 3, 5, 7])
+def test_a_pruning_that_was_interrupted_leaves_a_history_that_is_whole(api, monkeypatch, survivors):
+    grown(store(api), 3)
+    before = store(api)
+    entries, revisions = before.entries(), before.revisions()
+    delete, calls = api.delete, []
+
+    def interrupted(kind, name, namespace=None, *, dry_run=False):
+        if not dry_run and len(calls) == survivors:
+            raise KeyboardInterrupt
+        calls.append(dry_run or name)
+        delete(kind, name, namespace, dry_run=dry_run)
+
+    pruning = store(api)
+    monkeypatch.setattr(api, "delete", interrupted)
+    with pytest.raises(KeyboardInterrupt), pruning.lease("prune"):
+        pruning.entries()
+        pruning.prune(frozenset({"rollout-1"}))
+    monkeypatch.setattr(api, "delete", delete)
+    again = store(api)
+    assert (again.entries(), again.revisions(), again.load_all("rollout-1")) == (entries, revisions, {})
+    with again.lease("prune"):
+        again.entries()
+        again.prune(frozenset({"rollout-1"}))
+    assert api.named("ledger") == ["mpctl-demo.ledger-1-12"]
+    assert {item["data"]["operation"] for (_, n), item in api.objects.items() if n in api.named("record")} == {
+        "rollout-2",
+        "rollout-3",
+    }
+
+
+def test_names_of_one_service_are_never_those_of_another(api):
+    first, second = store(api, "x"), store(api, "x.ledger")
+    for each in (first, second):
+        each.add_revision(revision(1))
+        each.append(entry(None))
+    assert first.entries() == second.entries() == (entry(None),)
+    assert first.revisions() == second.revisions() == (revision(1),)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.estimate.autoscale import FLOOR_MS, REACTION_S, queue_wait_target
+from stacks.services.autoscaling import FLOOR_MS, REACTION_S, queue_wait_target
 
 
 def peak_ms(target_ms: float, cold_s: float, growth: float) -> float:

@@ -1,4 +1,5 @@
-"""The queue wait at which to order a replica, derived from the queue wait that users may see.
+"""Limits and targets of a service's autoscaler. The queue wait at which to order a replica is derived from the wait
+that users may see.
 
 A replica ordered now serves only after a cold start, and the queue grows meanwhile. The target therefore lies below
 the objective, by as much as the wait grows in one cold start.
@@ -22,6 +23,7 @@ import math
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
+from mpctl.yaml_lines import Node
 
 # Seconds from "the wait passes the target" to "a pod is created": scrape 10, rule 10, adapter and HPA sync 15, and
 # the HPA's scale-up stabilisation of manifests/autoscaling/hpa.yaml, less the overlap of unaligned periods.
@@ -72,3 +74,54 @@ def queue_wait_target(
     fastest = math.floor(spare * math.sqrt(2 * 60 / growth_per_minute) - reaction_s)
     hint = f"start in under {fastest} s or keep spare replicas" if fastest > 0 else "keep spare replicas"
     return QueueWaitTarget(target, debt_ms, False, f"{wait}, more than the {slo_ms / 1000:.1f} s allow: {hint}")
+
+
+@dataclass(frozen=True)
+class Autoscaling:
+    """``maximum`` pods; None: as many as the cluster's pools have GPUs for. ``wait_ms``, ``busy`` and ``hold``: targets
+    of ``queue_wait_ms``, ``engine_busy_ratio`` and ``engine_hold_ratio``.
+    """
+
+    minimum: int
+    maximum: int | None
+    wait_ms: int
+    busy: float
+    hold: float
+
+
+def read_autoscaling(node: Node) -> Autoscaling:
+    """``autoscaling`` of a service. The target of the wait follows from the objective unless it is given.
+
+    Raises:
+        InputError: names file, line and field; the objective cannot be kept by ordering at any wait.
+    """
+    minimum = node.number("min", 1, low=1, high=1000)
+    maximum = node.number("max", low=1, high=1000) if node.has("max") else None
+    if maximum is not None and maximum < minimum:
+        raise node.error("max", f"{maximum} is below min {minimum}")
+    shares = {name: decimal(node, name, default) for name, default in (("busy", 0.85), ("hold", 0.6))}
+    for name, share in shares.items():
+        if not 0.1 <= share <= 1:
+            raise node.error(name, f"{share} is not between 0.1 and 1")
+    if shares["hold"] >= shares["busy"]:
+        raise node.error("hold", f"{shares['hold']} is not below busy {shares['busy']}: no pod would ever be given up")
+    objective_s = decimal(node, "objective_s", 8.0)
+    start_s = decimal(node, "start_s", 150.0)
+    derived = queue_wait_target(slo_ms=1000 * objective_s, start_s=start_s)
+    if not derived.holds and not node.has("wait_ms"):
+        raise node.error("objective_s", derived.reason, "raise it, or set wait_ms and a higher min")
+    result = Autoscaling(
+        minimum=minimum,
+        maximum=maximum,
+        wait_ms=node.number("wait_ms", derived.target_ms, low=50, high=600_000),
+        busy=shares["busy"],
+        hold=shares["hold"],
+    )
+    node.done()
+    return result
+
+
+def decimal(node: Node, name: str, default: float) -> float:
+    """A number that may be written without a fraction."""
+    whole = isinstance(node.body.get(name), int)
+    return float(node.number(name) if whole else node.value(name, float, default))

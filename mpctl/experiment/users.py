@@ -1,0 +1,138 @@
+"""Users on the serving engines, told by the engines' counters, and the placement of a measurement beside them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from mpctl.experiment.counters import Counters
+
+FEW = 10  # requests since the start; whoever tried an engine out sent as many
+_RARE_PER_S = 0.005  # three requests in the ten minutes of a measurement
+_UNSEEN = 3.0  # expected requests of which one is seen with 95 %
+
+
+class Placement(StrEnum):
+    """Where both arms are measured, by the name that ``--measure-on`` takes.
+
+    service: on the serving baseline and the candidate, with prompts of mpctl's own; only without users. pair: on a copy
+    of the baseline and the candidate, both without users. mirror: on the baseline's pods and the candidate, which gets
+    copies of users' requests. turns: on a copy of the baseline and the candidate, one after the other on one GPU.
+    split: on the baseline's pods and the candidate, which answers a share of users' requests.
+    """
+
+    SERVICE = "service"
+    PAIR = "pair"
+    MIRROR = "mirror"
+    TURNS = "turns"
+    SPLIT = "split"
+
+    @property
+    def copies_baseline(self) -> bool:
+        """True when a copy of the baseline is measured and users stay on the service."""
+        return self in (Placement.PAIR, Placement.TURNS)
+
+    @property
+    def users_set_load(self) -> bool:
+        """True when users' requests are what is measured: as many tokens come out as are asked for, so neither
+        throughput nor saturation is identified."""
+        return self in (Placement.MIRROR, Placement.SPLIT)
+
+
+@dataclass(frozen=True)
+class UserLoad:
+    """Users' requests on the service before a measurement: ``requests_per_s`` over all its ``pods``.
+
+    ``seen``: requests were running, waiting or answered between the readings, which were ``window_s`` apart.
+    ``earlier_per_s``: requests since the engines started that mpctl did not send, per second. ``answer_s``: mean time
+    of an answer since then, None where nothing was answered.
+    """
+
+    requests_per_s: float
+    pods: int
+    seen: bool
+    window_s: float
+    earlier_per_s: float = 0.0
+    answer_s: float | None = None
+
+    @property
+    def earlier(self) -> bool:
+        """True when the engines answered users since they started, whether or not one was seen now."""
+        return self.earlier_per_s >= _RARE_PER_S
+
+    @property
+    def per_pod(self) -> float:
+        """Requests per second of one pod."""
+        return self.requests_per_s / max(self.pods, 1)
+
+    def describe(self) -> str:
+        """The load in one sentence without its full stop."""
+        if self.seen:
+            return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}"
+        bound = (
+            f"no user was seen in {self.window_s:.0f} s: fewer than {_UNSEEN / self.window_s:.2g} requests/s at 95 %"
+        )
+        if not self.earlier:
+            return bound
+        return f"{bound}, but users sent {self.earlier_per_s:.2g} requests/s since the engines started"
+
+
+def _pods(count: int) -> str:
+    return f"{count} pod" if count == 1 else f"{count} pods"
+
+
+def answered(engines: Mapping[str, Counters]) -> float:
+    """Number of requests that the engines answered since they started."""
+    return math.fsum(_finished(counters) for counters in engines.values())
+
+
+def earlier_rate(engines: Mapping[str, Counters], now: float, own: float) -> float:
+    """Requests per second since the engines started without ``own``, those that mpctl sent; 0 for a few.
+
+    ``now``: Unix time.
+    """
+    total = answered(engines)
+    if total - own < FEW:
+        return 0.0
+    rates = (_finished(c) / max(now - c.started, 1.0) for c in engines.values() if c.started is not None)
+    return math.fsum(rates) * (1.0 - own / total)
+
+
+def user_load(
+    before: Mapping[str, Counters], after: Mapping[str, Counters], window_s: float, earlier_per_s: float
+) -> UserLoad:
+    """Tell users by two readings of every engine, ``window_s`` apart. A request that makes no token, as a health probe
+    does, is none of a user."""
+    arrived, busy = 0.0, False
+    for name, counters in after.items():
+        first = before.get(name)
+        busy |= bool(counters.running or counters.waiting)
+        if first is None or first.started != counters.started:
+            continue
+        tokens = _grown(first.generation_tokens, counters.generation_tokens)
+        tokens += _grown(first.prompt_tokens, counters.prompt_tokens)
+        busy |= tokens > 0 or bool(first.running or first.waiting)
+        if tokens:
+            arrived += _finished(counters) - _finished(first) + _open(counters) - _open(first)
+    rate = max(arrived / window_s, 0.0) or earlier_per_s
+    return UserLoad(rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after))
+
+
+def _finished(counters: Counters) -> float:
+    """Answered requests; by their first tokens where the engine does not count them."""
+    return next((n for n in (counters.latency_count, counters.ttft_count, counters.queue_count) if n is not None), 0.0)
+
+
+def _open(counters: Counters) -> float:
+    return (counters.running or 0.0) + (counters.waiting or 0.0)
+
+
+def _grown(before: float | None, after: float | None) -> float:
+    return max((after or 0.0) - (before or 0.0), 0.0)
+
+
+def _answer_s(engines: Mapping[str, Counters]) -> float | None:
+    count = math.fsum(c.latency_count or 0.0 for c in engines.values())
+    return math.fsum(c.latency_seconds or 0.0 for c in engines.values()) / count if count else None

@@ -1,0 +1,209 @@
+"""Whether users' requests survive a pod that stops, and answers the route to it. Pure: a pod template in, gaps out.
+
+A pod that is deleted leaves its Service's endpoints and runs its preStop hook at the same time; then the engine gets
+SIGTERM, and SIGKILL when the grace period since the deletion is over. Gateways learn of the endpoint seconds later, so
+without a hook they send requests to an engine that stops. vLLM aborts what it serves on SIGTERM unless
+``--shutdown-timeout`` gives running requests time (vLLM 0.18 and later, vllm-project/vllm#36666).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.methods.preflight.findings import Finding
+from mpctl.methods.versions import parse_version, show
+
+Json = Mapping[str, Any]
+
+SHUTDOWN_TIMEOUT_SINCE = (0, 18, 0)
+ANSWER_S = 1800  # of a long stream; the default of what the stacks render
+PRE_STOP_S = 15  # until every proxy of a gateway has dropped the endpoint, as KServe's presets have it
+MARGIN_S = 15  # for the engine's own end after its last request
+SHORT_S = 60  # KServe's timeout of a route that nobody set; an answer of 1024 tokens takes as long on an L4
+_DEFAULT_GRACE_S = 30  # of Kubernetes
+_PODS = {  # where each kind has the pod
+    "InferenceService": "spec.predictor",
+    "LLMInferenceService": "spec.template",
+    "LeaderWorkerSet": "spec.leaderWorkerTemplate.leaderTemplate.spec",
+}
+_SHUTDOWN = re.compile(r"--shutdown[-_]timeout(?:=|\s+)\"?(\d+)")
+_SLEEP = re.compile(r"(?:^|[\s/])sleep\s+(\d+)s?\s*$")
+_SOURCE = "Kubernetes, termination of pods; vLLM 0.32.0, entrypoints/launchers/launcher.py"
+
+
+@dataclass(frozen=True)
+class PodEnd:
+    """The end of a pod. ``pre_stop_s``: length of its preStop hook, None without one. ``waits``: the hook is a command
+    that may wait for running requests itself. ``shutdown_s``: time that the engine gives running requests."""
+
+    grace_s: float
+    pre_stop_s: float | None
+    waits: bool
+    shutdown_s: float
+
+
+def pod_end(pod: Json, container: Json) -> PodEnd:
+    """Read the end of a pod from its template and the engine's container."""
+    words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
+    given = [float(seconds) for seconds in _SHUTDOWN.findall(words)]
+    hook = (container.get("lifecycle") or {}).get("preStop")
+    grace = pod.get("terminationGracePeriodSeconds")
+    length, waits = _hook(hook) if hook else (None, False)
+    return PodEnd(float(_DEFAULT_GRACE_S if grace is None else grace), length, waits, given[-1] if given else 0.0)
+
+
+def _hook(hook: Json) -> tuple[float, bool]:
+    """The length of a preStop hook, and whether it may wait for requests."""
+    if "sleep" in hook:
+        return float((hook["sleep"] or {}).get("seconds") or 0), False
+    command = " ".join(str(word) for word in (hook.get("exec") or {}).get("command") or ())
+    slept = _SLEEP.search(command)
+    return (float(slept[1]), False) if slept else (0.0, True)
+
+
+def lost_requests(end: PodEnd, *, image: str | None = None, answer_s: float | None = None) -> tuple[str, ...]:
+    """Return why a pod that stops loses requests of users; empty where it loses none. ``answer_s``: the longest answer
+    that the route to it lets pass, None when unknown."""
+    gaps = []
+    if end.pre_stop_s is None:
+        gaps.append("no preStop hook: a stopping pod still gets requests and fails them")
+    if not end.shutdown_s and not end.waits:
+        version = parse_version(image)
+        old = version is not None and version < SHUTDOWN_TIMEOUT_SINCE
+        why = f"vLLM {show(version)} knows no --shutdown-timeout" if version and old else "no --shutdown-timeout"
+        gaps.append(f"{why}: the engine aborts the requests that it serves when its pod stops")
+    needed = (end.pre_stop_s or 0.0) + end.shutdown_s
+    if end.shutdown_s and end.grace_s < needed:
+        gaps.append(
+            f"terminationGracePeriodSeconds {end.grace_s:.0f} ends before preStop ({end.pre_stop_s or 0:.0f} s) and "
+            f"--shutdown-timeout ({end.shutdown_s:.0f} s)"
+        )
+    drains = end.grace_s if end.waits else min(end.shutdown_s, end.grace_s - (end.pre_stop_s or 0.0))
+    if (end.shutdown_s or end.waits) and end.grace_s >= needed and answer_s and drains < answer_s:
+        gaps.append(f"an answer may take {answer_s:.0f} s, a stopping pod has {drains:.0f} s for it")
+    return tuple(gaps)
+
+
+def _lines_to_add(kind: str, image: str | None, answer_s: float | None, port: int) -> str:
+    """The lines that let a stopping pod finish what it serves, for its template and the engine's container."""
+    pod = _PODS.get(kind, "spec.template.spec")
+    drain = int(answer_s or ANSWER_S)
+    version = parse_version(image)
+    grace = f"terminationGracePeriodSeconds: {PRE_STOP_S + drain + MARGIN_S}"
+    if version is not None and version < SHUTDOWN_TIMEOUT_SINCE:
+        return f"to {pod}: {grace}; to its engine's container: lifecycle: {json.dumps({'preStop': waiting_hook(port)})}"
+    return (
+        f"to {pod}: {grace}; to its engine's container: lifecycle: {json.dumps({'preStop': sleeping_hook()})} and "
+        f"--shutdown-timeout={drain} in its args"
+    )
+
+
+def sleeping_hook() -> dict[str, Any]:
+    """The preStop hook of an engine that finishes running requests itself."""
+    return {"sleep": {"seconds": PRE_STOP_S}}
+
+
+def waiting_hook(port: int) -> dict[str, Any]:
+    """The preStop hook of an older engine: it ends when the engine reports no request."""
+    ask = f"urllib.request.urlopen('http://localhost:{port}/metrics').read().decode()"
+    script = (
+        f"import re, time, urllib.request; time.sleep({PRE_STOP_S})\n"
+        f"while re.search('(?m)^vllm:num_requests_(running|waiting).* [1-9]', {ask}): time.sleep(1)"
+    )
+    return {"exec": {"command": ["python3", "-c", script]}}
+
+
+def _loss_finding(gaps: tuple[str, ...], lines: str) -> Finding | None:
+    """A warning that replaced pods lose requests; None without a gap."""
+    if not gaps:
+        return None
+    reason = f"pods that are replaced may lose users' requests: {'; '.join(gaps)}"
+    return Finding("requests-lost", "warn", reason, _SOURCE, f"add {lines}")
+
+
+@dataclass(frozen=True)
+class RouteLimit:
+    """The longest answer that a rule of an HTTPRoute lets pass. ``seconds``: None where the route sets none, 0 for no
+    limit. ``generated``: KServe wrote the route."""
+
+    route: str
+    seconds: float | None
+    generated: bool = False
+
+    @property
+    def cuts(self) -> bool:
+        """Whether long answers are cut, or may be by a gateway's own default."""
+        return self.seconds is None or 0 < self.seconds <= SHORT_S
+
+    @property
+    def todo(self) -> str:
+        """The lines that let answers pass."""
+        if self.generated:
+            return f"set spec.predictor.timeout: {ANSWER_S} (seconds); KServe writes it into the route"
+        return f"set timeouts: {{request: {ANSWER_S}s}} in the rules of HTTPRoute {self.route}"
+
+
+def route_limits(routes: Iterable[Json], backend: str) -> tuple[RouteLimit, ...]:
+    """The limits of the rules that lead to a Service."""
+    limits: dict[RouteLimit, None] = {}
+    for route in routes:
+        metadata = route["metadata"]
+        generated = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+        for rule in (route.get("spec") or {}).get("rules") or ():
+            if any(ref.get("name") == backend for ref in rule.get("backendRefs") or ()):
+                text = (rule.get("timeouts") or {}).get("request")
+                limit = RouteLimit(str(metadata["name"]), None if text is None else duration_s(text), generated)
+                limits[limit] = None
+    return tuple(limits)
+
+
+def _longest_answer_s(limits: Iterable[RouteLimit]) -> float | None:
+    """The longest answer that any route lets pass; None when unknown or without a limit."""
+    seconds = [limit.seconds for limit in limits]
+    return max((value for value in seconds if value), default=None) if all(seconds) else None
+
+
+_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+
+
+def duration_s(text: str) -> float:
+    """Seconds of a Gateway API duration such as ``1h30m`` or ``60s``."""
+    return sum(float(number) * _UNITS[unit] for number, unit in re.findall(r"(\d+)(ms|h|m|s)", str(text)))
+
+
+def _cut_finding(limits: Iterable[RouteLimit]) -> Finding | None:
+    """A warning that routes cut long answers; None when all pass."""
+    cut = [limit for limit in limits if limit.cuts]
+    if not cut:
+        return None
+    reasons = []
+    for seconds in dict.fromkeys(limit.seconds for limit in cut):
+        names = ", ".join(sorted({limit.route for limit in cut if limit.seconds == seconds}))
+        unset = f"HTTPRoute {names} sets no timeouts.request: its gateway's default cuts answers (Envoy: 15 s)"
+        reasons.append(unset if seconds is None else f"answers are cut after {seconds:.0f} s by HTTPRoute {names}")
+    source = "Gateway API, HTTPRouteTimeouts; KServe 0.20, httproute_reconciler.go"
+    return Finding("answers-cut", "warn", "; ".join(reasons), source, cut[0].todo)
+
+
+def path_findings(
+    kind: str,
+    limits: Sequence[RouteLimit],
+    pod: Json | None,
+    container: Json | None,
+    *,
+    image: str | None,
+    port: int = 8080,
+) -> tuple[Finding, ...]:
+    """Warnings of the path to an engine: routes that cut answers, and a pod that loses requests when it stops.
+    ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its engine's ``container``, None
+    when unknown."""
+    findings = [_cut_finding(limits)]
+    if pod is not None and container is not None:
+        answer_s = None if findings[0] else _longest_answer_s(limits)
+        gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
+        findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))
+    return tuple(finding for finding in findings if finding)

@@ -1,0 +1,253 @@
+"""The choice of the engines that are measured beside users. Pure: the service's load and its room in, a placement out.
+
+Figures are those of a simulation (docs/explanation/users.md): equal engines looked up to 1.23 times faster where users
+were on the baseline alone, so nothing is measured there while they are.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from mpctl import commands
+from mpctl.errors import Refused
+from mpctl.experiment.users import Placement, UserLoad
+from mpctl.experiment.workload import Workload
+from mpctl.gate.users_traffic import equal_share
+
+TURNS_LEAST = 5  # pairs; the gate decides from the fifth round on
+_TURN_ROUNDS = 4  # planned rounds side by side that become one pair of turns
+_NEEDED = 500.0  # requests to the candidate that show 1.25x in 9 of 10 measurements
+_LEAST_MIN = 10.0  # of a measurement by users' requests: a few of their bursts
+_LEAST_PER_POD = 0.1  # requests/s; fewer take hours
+_SLOWED, _SLOWED_BUSY, _BUSY_PER_POD = 25, 160, 1.5  # users' requests until a candidate of half the speed is stopped
+_OUT = "take the service out of traffic and run the same command again"
+
+
+@dataclass(frozen=True)
+class Room:
+    """What can run beside the service.
+
+    ``engines``: engines that fit beside it now, 2 at most; ``shortage``: why no more do. ``fault``: why no second
+    engine can run beside it at all. ``mirror_fault`` and ``split_fault``: why no route copies or splits its requests;
+    empty where one does. ``start_s``: of an engine, ``block_s``: of all prompts to one arm; both predicted. ``pairs``:
+    of turns that are planned.
+    """
+
+    engines: int
+    shortage: str = ""
+    fault: str = ""
+    mirror_fault: str = ""
+    split_fault: str = ""
+    start_s: float = 0.0
+    block_s: float = 0.0
+    pairs: int = TURNS_LEAST
+
+
+@dataclass(frozen=True)
+class Asked:
+    """``placement``: the one that was asked for, None for auto. ``users_share``: consent to the percentage of users'
+    requests that may meet the candidate. ``mirror``: percentage of the copies that were asked for, 0 for none.
+    ``limit_s``: the longest predicted measurement."""
+
+    placement: Placement | None = None
+    users_share: int | None = None
+    mirror: int = 0
+    limit_s: float = 3 * 3600.0
+
+
+@dataclass(frozen=True)
+class Option:
+    """A placement for a service. ``fault``: why it is not possible, with what it needs; ``effect``: on users."""
+
+    placement: Placement
+    minutes: float = 0.0
+    fault: str = ""
+    effect: str = ""
+
+    def describe(self) -> str:
+        """The option in one sentence."""
+        if self.fault:
+            return f"{_NAMES[self.placement]}: {self.fault}."
+        return f"{_NAMES[self.placement]}: about {math.ceil(self.minutes)} min, {self.effect}."
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen placement with its reason, and the other options. ``share``: percentage of users' requests that the
+    candidate gets copies of, or answers."""
+
+    placement: Placement
+    why: str
+    minutes: float = 0.0
+    others: tuple[Option, ...] = ()
+    share: int = 0
+
+    def describe(self) -> str:
+        """The choice for whoever is asked to confirm it."""
+        return " ".join((self.why, *(option.describe() for option in self.others)))
+
+
+_NAMES = {
+    Placement.SERVICE: "On the service",
+    Placement.PAIR: "A quiet pair (--measure-on pair)",
+    Placement.MIRROR: "Mirroring (--measure-on mirror)",
+    Placement.TURNS: "Turns on one GPU (--measure-on turns)",
+    Placement.SPLIT: "Splitting (--measure-on split)",
+}
+
+
+def choose_placement(users: UserLoad, room: Room, asked: Asked) -> Choice:
+    """Choose the engines to measure.
+
+    Raises:
+        Refused: none that was asked for is possible; with what would make one possible.
+    """
+    options = _options(users, room, asked)
+    if asked.placement is not None:
+        return _as_asked(asked.placement, users, options)
+    if not users.seen and (not users.earlier or options[Placement.PAIR].fault):
+        return Choice(Placement.SERVICE, f"{_sentence(users.describe())}{_later(users)}")
+    order = [Placement.PAIR, Placement.MIRROR, Placement.SPLIT, Placement.TURNS]
+    chosen = next((options[name] for name in order if not options[name].fault), None)
+    if chosen is None:
+        raise Refused(
+            f"{users.describe()}, and the baseline cannot be measured while they do. "
+            + " ".join(options[name].describe() for name in order).rstrip("."),
+            hint=f"{_OUT}, or add a GPU: '{commands.line('capacity', 'CLUSTER')}' shows them",
+        )
+    return _chosen(chosen, users, options)
+
+
+def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, Option]) -> Choice:
+    if placement is Placement.SERVICE:
+        if users.seen:
+            raise Refused(
+                f"--measure-on service: {users.describe()}, and the baseline cannot be measured while they do: equal "
+                "engines would look up to 1.23x faster",
+                hint=f"{_OUT}, or leave --measure-on out",
+            )
+        return Choice(placement, f"{_sentence(users.describe())}{_later(users)}")
+    option = options[placement]
+    if option.fault:
+        possible = [name.value for name, other in options.items() if not other.fault]
+        instead = f"use --measure-on {possible[0]}, or " if possible else ""
+        raise Refused(f"--measure-on {placement}: {option.fault}", hint=f"{instead}{_OUT}")
+    return _chosen(option, users, options)
+
+
+def _chosen(option: Option, users: UserLoad, options: dict[Placement, Option]) -> Choice:
+    others = [other for name, other in options.items() if name is not option.placement]
+    load = _sentence(users.describe())
+    if users.seen:
+        load += " The baseline cannot be measured while they do."
+    how = {
+        Placement.PAIR: "A copy of the baseline is measured beside the candidate: 2 more engines",
+        Placement.TURNS: "A copy of the baseline and the candidate take turns on one GPU",
+        Placement.MIRROR: "The candidate gets copies of users' requests",
+        Placement.SPLIT: "The candidate answers a share of users' requests",
+    }[option.placement]
+    judged = ""
+    if option.placement.users_set_load:
+        per_pod = users.requests_per_s / (users.pods + (option.placement is Placement.SPLIT))
+        judged = f" Judged at {per_pod:.2g} requests/s per pod; saturation is not judged."
+    why = f"{load} {how}, about {math.ceil(option.minutes)} min, {option.effect}.{judged}"
+    return Choice(option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods))
+
+
+def _later(users: UserLoad) -> str:
+    return " Should users come, the verdict stays undecided." if users.earlier else ""
+
+
+def share_of(placement: Placement, pods: int) -> int:
+    """Percentage of users' requests at which the candidate has the load of each of ``pods`` serving pods."""
+    if placement is Placement.MIRROR:
+        return 100 // max(pods, 1)
+    return equal_share(max(pods, 1)) if placement is Placement.SPLIT else 0
+
+
+def in_turns(workload: Workload) -> Workload:
+    """The same prompts in as few blocks as the gate can judge: between two blocks an engine starts."""
+    rounds = min(max(workload.repeats // _TURN_ROUNDS, TURNS_LEAST), workload.repeats)
+    requests = min(workload.requests_of(cell) for cell in workload.cells)
+    return replace(workload, repeats=rounds, requests=requests * workload.repeats // rounds)
+
+
+def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, Option]:
+    """Every placement beside users, in the order of preference."""
+    pair = (2 * room.start_s + 2 * room.block_s) / 60
+    options = (
+        Option(Placement.PAIR, pair, _pair_fault(room), "users unaffected"),
+        _by_users(Placement.MIRROR, users, room, asked, "users unaffected"),
+        _turns(room, asked),
+        _by_users(Placement.SPLIT, users, room, asked, _split_effect(users)),
+    )
+    return {option.placement: option for option in options}
+
+
+def _pair_fault(room: Room) -> str:
+    if room.fault:
+        return room.fault
+    if room.engines >= 2:
+        return ""
+    free = "none is" if room.engines == 0 else "1 is"
+    return f"needs room for 2 engines, {free} free" + (f" ({room.shortage})" if room.shortage else "")
+
+
+def _turns(room: Room, asked: Asked) -> Option:
+    effect = "users unaffected"
+    minutes = 2 * (room.pairs * room.start_s + room.block_s) / 60
+    fault = room.fault
+    if not fault and room.pairs < TURNS_LEAST:
+        fault = f"{room.pairs} pairs of turns decide nothing: --repeats {TURNS_LEAST} or more"
+    if not fault and room.engines < 1:
+        fault = "needs room for 1 engine, none is free" + (f" ({room.shortage})" if room.shortage else "")
+    if not fault and minutes * 60 > asked.limit_s:
+        fault = (
+            f"about {math.ceil(minutes)} min, as {2 * room.pairs} engine starts take {room.start_s:.0f} s each, above "
+            f"--measure-limit of {asked.limit_s / 60:.0f} min"
+        )
+    return Option(Placement.TURNS, minutes, fault, effect)
+
+
+def _split_effect(users: UserLoad) -> str:
+    share = share_of(Placement.SPLIT, users.pods)
+    slowed = _SLOWED if users.per_pod <= _BUSY_PER_POD else _SLOWED_BUSY  # a small share of busy pods flatters it
+    return (
+        f"{share} % of users' requests meet the candidate; if it is half as fast, about {slowed} are slowed first "
+        f"(--users-share {share} consents)"
+    )
+
+
+def _by_users(placement: Placement, users: UserLoad, room: Room, asked: Asked, effect: str) -> Option:
+    """Mirror or split: users' requests are what is measured."""
+    mirrors = placement is Placement.MIRROR
+    share = share_of(placement, users.pods)
+    to_candidate = users.requests_per_s * share / 100
+    minutes = max(_NEEDED / to_candidate / 60, _LEAST_MIN) if to_candidate else math.inf
+    return Option(placement, minutes, _users_fault(mirrors, share, minutes, users, room, asked), effect)
+
+
+def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, asked: Asked) -> str:  # noqa: PLR0911
+    if fault := room.fault or (room.mirror_fault if mirrors else room.split_fault):
+        return fault
+    if room.engines < 1:
+        return "needs room for 1 engine, none is free"
+    if not users.seen:
+        return "no user was seen, so there is nothing to judge by"
+    if users.per_pod < _LEAST_PER_POD:
+        return f"users send {users.per_pod:.2g} requests/s to each pod, at least {_LEAST_PER_POD:g} are needed"
+    if mirrors and 0 < asked.mirror < share:
+        return f"copies of {asked.mirror} % load the candidate less than a serving pod; a promotion needs {share} %"
+    if not mirrors and asked.users_share is None:
+        return f"needs your consent that {share} % of users' requests meet the candidate: --users-share {share}"
+    if not mirrors and asked.users_share is not None and asked.users_share != share:
+        load = "more" if asked.users_share > share else "less"
+        return f"{asked.users_share} % load the candidate {load} than each serving pod: --users-share {share}"
+    if minutes * 60 > asked.limit_s:
+        return f"about {math.ceil(minutes)} min at this load, above --measure-limit of {asked.limit_s / 60:.0f} min"
+    return ""
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."

@@ -1,0 +1,266 @@
+"""Measure both arms on users' requests: the candidate gets copies of them, or answers a share of them itself.
+
+Every pod of the baseline is read with the candidate. A candidate that slows users is stopped within a few requests, and
+the route is restored before anything else. Killed at any moment, the step begins again with the smallest share and
+keeps the windows it has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mpctl import formatting
+from mpctl.errors import MpctlError
+from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.gate.assess import Outcome
+from mpctl.gate.users_traffic import (
+    LOOKS,
+    READ_S,
+    STEP_REQUESTS,
+    HarmWatch,
+    TrafficFigures,
+    compare_traffic,
+    equal_share,
+    is_decided,
+    ramp,
+)
+from mpctl.rollout.context import Context
+from mpctl.rollout.measurement import Measured, Measurement
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.ports import RoundProgress
+from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.steps.ready import POLL_S
+from mpctl.rollout.steps.traffic.live_checks import Until, await_counters, hold
+from mpctl.rollout.steps.traffic.redirect import route_of
+
+_SILENT_S = 120.0  # without a request, after which the step says so
+_WRITTEN_AT_ONCE = 5  # windows: each write is an object of the cluster
+_SPLIT = "split"
+_LONGEST = 10  # windows that a share lasts where requests are rare
+
+
+class HarmStop(MpctlError):
+    """The candidate slows users; the message says by how much."""
+
+
+@dataclass
+class UsersWatch:
+    """Reads the baseline's pods beside the candidate's counters. ``harm``: raises HarmStop when users are slowed;
+    ``windows`` are cut by ``cutter``, each reported to ``on_window``."""
+
+    context: Context
+    operation: Operation
+    harm: HarmWatch | None = None
+    cutter: WindowCutter | None = None
+    windows: list[TrafficWindow] = field(default_factory=list)
+    on_window: Callable[[], None] = lambda: None
+    _last: Reading | None = None
+    _answered_at: float = 0.0
+    _silent: bool = False
+
+    def read(self, candidate: Counters) -> Reading:
+        """All pods of both arms now."""
+        baseline = self.context.router.counters(self.operation.plan.baseline_arm)
+        return Reading(self.context.clock.now().timestamp(), baseline, {"candidate": candidate})
+
+    def add(self, candidate: Counters) -> None:
+        """Take one more reading where it is due.
+
+        Raises:
+            HarmStop: the candidate slows users.
+        """
+        now = self.context.clock.now().timestamp()
+        if self._last is not None and now - self._last.at < _read_s(self.operation):
+            return
+        before, reading = self._last, self.read(candidate)
+        self._last = reading
+        if before is None:
+            self._answered_at = now
+            return
+        try:
+            window = between(before, reading)
+        except CounterError:  # a pod of the baseline came, went or restarted
+            window = None
+        if window is not None:
+            self._note_silence(window, now)
+            if self.harm is not None and (why := self.harm.add(window, reading)):
+                raise HarmStop(why)
+        if self.cutter is not None and (full := self.cutter.add(reading)) is not None:
+            self.windows.append(full)
+            self.on_window()
+
+    def _note_silence(self, window: TrafficWindow, now: float) -> None:
+        """Say once that no user asks."""
+        if window.candidate.tpot_count or window.candidate.generation_tokens:
+            self._answered_at = now
+        elif not self._silent and now - self._answered_at >= _SILENT_S:
+            self._silent = True
+            self.context.progress.note(
+                f"no request reached the candidate for {_SILENT_S:.0f} s: nothing is judged without users' requests"
+            )
+
+
+def measure_mirrored(context: Context, operation: Operation) -> Measured:
+    """Compare answers on prompts, then both arms on users' requests, of which the candidate gets copies."""
+    return _measure(context, operation, copies=True)
+
+
+def measure_split(context: Context, operation: Operation) -> Measured:
+    """Compare answers on prompts, then both arms on users' requests, of which the candidate answers a growing share."""
+    return _measure(context, operation, copies=False)
+
+
+def _measure(context: Context, operation: Operation, *, copies: bool) -> Measured:
+    measured, route = measurement(context, operation), route_of(operation)
+    measured.measure_answers()
+    rounds = measured.rounds()
+    blocks = 2 * rounds * len(measured.workload.cells)
+    _, verdict = measured.interim(rounds)
+    if verdict.outcome is Outcome.REJECT:
+        return Measured(rounds, blocks, "the answers decide")
+    earlier = measured.traffic() or UsersTraffic(planned=LOOKS, copies=copies)
+    if not earlier.stopped:
+        earlier = _on_users(context, operation, measured, earlier)
+    if earlier.stopped:
+        context.router.unshift(route)
+    figures = compare_traffic(earlier, operation.plan.policy)
+    context.progress.note(f"users' requests: {figures.describe()}")
+    return Measured(rounds, blocks, earlier.stopped or f"{figures.windows} windows of users' requests are measured")
+
+
+def _on_users(context: Context, operation: Operation, measured: Measurement, earlier: UsersTraffic) -> UsersTraffic:
+    """Move requests to the candidate step by step, and measure at the last share."""
+    plan, policy = operation.plan, operation.plan.policy
+    _, counters = await_counters(context, plan.arm, None, "candidate")
+    pods = max(len(UsersWatch(context, operation).read(counters).baseline), 1)
+    rate = 0.0 if plan.users is None else plan.users.requests_per_s
+    if earlier.copies:
+        shares: tuple[int, ...] = (100 // pods,)
+        harm = None
+    else:
+        shares = ramp(pods, rate, min(plan.users_share_percent or equal_share(pods), equal_share(pods)))
+        harm = HarmWatch(policy, steps=len(shares))
+        earlier = UsersTraffic(earlier.windows, LOOKS, equal_share=shares[-1] >= equal_share(pods))
+    try:
+        for share in shares[:-1]:
+            assert harm is not None
+            _share_step(context, operation, harm, share)
+            harm.begin_step()
+        return collect(context, operation, shares[-1], earlier, harm=harm, keep=measured.keep_traffic, rate=rate)
+    except HarmStop as stop:
+        context.router.unshift(route_of(operation))
+        context.progress.note(f"users are spared the candidate: {stop.message}")
+        stopped = UsersTraffic(earlier.windows, LOOKS, earlier.copies, earlier.equal_share, stop.message)
+        measured.keep_traffic(stopped)
+        return stopped
+
+
+def _share_step(context: Context, operation: Operation, harm: HarmWatch, percent: int) -> None:
+    """Hold one share until the candidate answered enough requests for the next."""
+    route, window_s = route_of(operation), operation.plan.policy.traffic_window_s
+    context.progress.step(_SPLIT, f"{percent} % of users' requests to the candidate")
+    watch = UsersWatch(context, operation, harm)
+    start = await_counters(context, operation.plan.arm, None, "candidate")
+    watch.add(start[1])
+    context.router.shift(route, percent)
+    hold(
+        context,
+        operation,
+        start,
+        Until(window_s, _LONGEST * window_s, lambda polls: harm.requests >= STEP_REQUESTS),
+        where=f"at {percent} % of users' requests",
+        check=_checked(lambda: context.router.require_shifted(route, percent), watch),
+    )
+
+
+def collect(
+    context: Context,
+    operation: Operation,
+    percent: int,
+    traffic: UsersTraffic,
+    *,
+    harm: HarmWatch | None = None,
+    keep: Callable[[UsersTraffic], None] = lambda traffic: None,
+    rate: float = 0.0,
+) -> UsersTraffic:
+    """Give the candidate ``percent`` of users' requests, or copies of them, and cut windows until the gate has decided,
+    the rest would not decide, or all planned windows are measured.
+
+    Raises:
+        HarmStop: the candidate slows users.
+        MpctlError: the candidate does not do well, or the route is not as it was written.
+    """
+    plan, policy, route = operation.plan, operation.plan.policy, route_of(operation)
+    router = context.router
+    what = f"copies of {percent} %" if traffic.copies else f"{percent} %"
+    at_most = f"at most {traffic.planned} windows of {policy.traffic_window_s:.0f} s or more"
+    context.progress.step(
+        "mirror" if traffic.copies else _SPLIT, f"{what} of users' requests to {plan.spec_text}: {at_most}"
+    )
+    start = await_counters(context, plan.arm, None, "candidate")
+    watch = UsersWatch(context, operation, harm, windows=list(traffic.windows))
+    first = watch.read(start[1])
+    watch.add(start[1])
+    (router.mirror if traffic.copies else router.shift)(route, percent)
+    settle_s = first.settle_s(policy.traffic_window_s)
+    watch.cutter = WindowCutter(
+        policy.traffic_window_s, policy.traffic_window_requests, context.clock.now().timestamp() + settle_s
+    )
+    if not traffic.windows:
+        context.progress.note(f"the first {settle_s:.0f} s after the change of the route do not count")
+
+    def now() -> UsersTraffic:
+        windows = tuple(watch.windows)
+        return UsersTraffic(windows, traffic.planned, traffic.copies, traffic.equal_share, traffic.stopped)
+
+    def report_window() -> None:
+        figures = compare_traffic(now(), policy)
+        remaining = (traffic.planned - figures.windows) * figures.seconds / figures.windows
+        context.progress.round(
+            RoundProgress(figures.windows, traffic.planned, figures.seconds, remaining, figures=_shown(figures))
+        )
+        if len(watch.windows) % _WRITTEN_AT_ONCE == 0:
+            keep(now())
+
+    def require() -> None:
+        (router.require_mirrored if traffic.copies else router.require_shifted)(route, percent)
+
+    watch.on_window = report_window
+    window_s = max(policy.traffic_window_s, policy.traffic_window_requests / rate if rate else 0.0)
+    longest_s = settle_s + 2 * (traffic.planned - len(watch.windows)) * window_s
+    try:
+        hold(
+            context,
+            operation,
+            start,
+            Until(0.0, longest_s, lambda polls: is_decided(now(), policy), POLL_S if harm else _read_s(operation)),
+            where=f"on {what} of users' requests",
+            check=_checked(require, watch),
+            describe=lambda window: compare_traffic(now(), policy).describe(),
+        )
+    finally:
+        keep(now())
+    return now()
+
+
+def _read_s(operation: Operation) -> float:
+    """Seconds between two readings of all pods."""
+    return min(READ_S, operation.plan.policy.traffic_window_s / 4)
+
+
+def _shown(figures: TrafficFigures) -> tuple[tuple[str, str, str], ...]:
+    """The one ratio that decides, for the display of a round."""
+    ratio = figures.tpot_ratio
+    if ratio is None:
+        return ()
+    return (("time per output token", formatting.ratio(ratio.value), formatting.bounds(ratio) or "no interval yet"),)
+
+
+def _checked(require: Callable[[], None], watch: UsersWatch) -> Callable[[Counters], None]:
+    def check(counters: Counters) -> None:
+        require()
+        watch.add(counters)
+
+    return check

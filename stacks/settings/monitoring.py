@@ -1,0 +1,46 @@
+"""Where alerts and metrics go, and how much Prometheus keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpctl.yaml_lines import Node
+
+SECRET = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
+
+
+@dataclass(frozen=True)
+class RemoteWrite:
+    """A store that gets every sample; ``token_secret``: a Secret in the namespace monitoring with the key ``token``."""
+
+    url: str
+    token_secret: str | None
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """``alertmanager_secret``: a Secret in the namespace monitoring with ``alertmanager.yaml``; without it no alert
+    reaches anybody. ``storage_gb``: Prometheus' disk, whose last tenth it leaves free.
+    """
+
+    alertmanager_secret: str | None
+    storage_gb: int
+    remote_write: tuple[RemoteWrite, ...]
+
+
+def read_monitoring(node: Node) -> Monitoring:
+    """``monitoring`` of an environment, without its ``runbooks``."""
+    stores = []
+    for store in node.nodes("remote_write"):
+        url = store.text("url", pattern=r"https?://\S+", what="an address")
+        stores.append(RemoteWrite(url, secret(store, "token_secret")))
+        store.done()
+    return Monitoring(
+        secret(node, "alertmanager_secret"), node.number("storage_gb", 50, low=10, high=16_000), tuple(stores)
+    )
+
+
+def secret(node: Node, name: str) -> str | None:
+    """The name of a Secret, where one is given."""
+    node.maybe(name)
+    return node.text(name, pattern=SECRET, what="the name of a Secret") if node.has(name) else None

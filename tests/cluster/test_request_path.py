@@ -1,0 +1,286 @@
+"""Requests of users on their way to an engine: no answer is cut, and none is lost when pods come and go.
+
+Users read streams through the gateway (``rig/gateway.py``) all the time, by the HTTPRoutes that KServe's controller
+writes. Pods end as a kubelet ends them: removed from the endpoints and told by their preStop hook at once, SIGTERM
+after the hook, SIGKILL at the end of the grace period. The scripted engine aborts its answers on SIGTERM, as vLLM does,
+unless ``--shutdown-timeout`` lets it finish them. Proxies of the gateway learn of an endpoint half a second late.
+"""
+
+import http.client
+import json
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from urllib.parse import urlsplit
+
+import pytest
+
+from .objects import CLAIM, CONTAINERS
+from .rig.nodes import L4
+from .test_journey_deployment import DEPLOYMENT, SERVICE
+from .unmeasured import Unmeasured
+
+WORDS, TOKEN_S = 60, 0.05  # a stream lasts 3 s
+DRAIN = "--shutdown-timeout=1800"
+ROLLOUT = ("--spec", "ngram", "--bake", "3s")
+HOOK = {"preStop": {"sleep": {"seconds": 15}}}  # 1.5 s here
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gateway_api(cluster):
+    """KServe writes HTTPRoutes, which it reads at its start; two spare nodes, for a pair that users do not reach."""
+    cluster.kserve.configure({"ingress": {"enableGatewayApi": True}})
+    cluster.kserve.restart()
+    spare = [cluster.add_node(L4) for _ in range(2)]
+    yield
+    for node in spare:
+        cluster.remove_node(node)
+    cluster.kserve.configure({})
+    cluster.kserve.restart()
+
+
+@pytest.fixture(autouse=True)
+def pace(cluster):
+    """Restore the gateway's clock."""
+    yield
+    cluster.gateway.faster, cluster.gateway.lag_s = 1.0, 0.0
+
+
+class Lost(Exception):
+    """A stream that did not come to its end."""
+
+
+def stream(cluster, host, words=WORDS):
+    """Read one stream to its end.
+
+    Raises:
+        Lost: it was refused, or broke off.
+    """
+    gateway = urlsplit(cluster.gateway.url)
+    connection = http.client.HTTPConnection(gateway.hostname, gateway.port, timeout=120)
+    body = {"model": "demo", "prompt": " ".join(["word"] * words), "max_tokens": 10_000, "stream": True}
+    headers = {"Content-Type": "application/json", "Host": host}
+    try:
+        connection.request("POST", "/v1/completions", json.dumps(body), headers)
+        answer = connection.getresponse()
+        text = answer.read().decode()
+    except (OSError, http.client.HTTPException) as error:
+        raise Lost(f"broken: {error!r}") from error
+    finally:
+        connection.close()
+    if answer.status != 200:
+        raise Lost(f"{answer.status} {text[:100]}")
+    if text.count("data: {") != words or not text.endswith("data: [DONE]\n\n"):
+        raise Lost(f"ended after {text.count('data: {')} of {words} words")
+
+
+class Users:
+    """So many users, each reading one stream after the other."""
+
+    def __init__(self, cluster, host, number=4):
+        self.cluster, self.host = cluster, host
+        self.whole, self.lost, self._ending = 0, [], threading.Event()
+        self._lock = threading.Lock()
+        self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(number)]
+
+    def __enter__(self):
+        for thread in self._threads:
+            thread.start()
+            time.sleep(WORDS * TOKEN_S / len(self._threads))  # evenly spread, so that some are always under way
+        return self
+
+    def __exit__(self, *_):
+        self._ending.set()
+        for thread in self._threads:
+            thread.join(60)
+
+    def _run(self):
+        while not self._ending.is_set():
+            try:
+                stream(self.cluster, self.host)
+                with self._lock:
+                    self.whole += 1
+            except Lost as error:
+                with self._lock:
+                    self.lost.append(str(error))
+                time.sleep(0.2)
+
+
+def drained(text, timeout_s=1800):
+    """The manifest of a service that keeps every request."""
+    import yaml
+
+    record = yaml.safe_load(text)
+    if record["kind"] == "InferenceService":
+        pod = record["spec"]["predictor"]
+        pod |= {"timeout": timeout_s, "minReplicas": 2, "maxReplicas": 2}
+        pod["containers"][0]["args"].append(DRAIN)
+    else:
+        record["spec"]["replicas"] = 2
+        pod = record["spec"]["template"]["spec"]
+        pod["containers"][0]["args"][0] += f" {DRAIN}"
+    pod["terminationGracePeriodSeconds"] = 15 + 1800 + 15
+    pod["containers"][0]["lifecycle"] = HOOK
+    return record
+
+
+def slow(cluster):
+    """Engines take their time for a token, so that streams last."""
+    cluster.pods.rule(lambda pod: {"script": {"token_s": TOKEN_S, "speculating": {"slow": 2}}})
+
+
+def kserve_host(namespace):
+    """The host name of KServe's own route, once the gateway has it."""
+
+    def look():
+        url = (namespace.client.get("isvc", "demo").get("status") or {}).get("url")
+        host = urlsplit(url or "").hostname
+        return host if host and namespace.cluster.gateway._match(host, "/v1") else None
+
+    return namespace.client.wait("KServe's route", look)
+
+
+def request_timeout(namespace):
+    (route,) = [r for r in namespace.client.list("httproutes") if r["metadata"]["name"] == "demo"]
+    return {rule["timeouts"]["request"] for rule in route["spec"]["rules"]}
+
+
+def test_a_stream_of_65_s_is_cut_by_kserves_own_timeout_and_passes_with_one_of_the_service(cluster, namespace, mpctl):
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    namespace.deploy(CONTAINERS)
+    host = kserve_host(namespace)
+    assert request_timeout(namespace) == {"60s"}
+    cluster.gateway.faster = 10.0
+    stream(cluster, host, words=20)  # 1 s is 10 s
+    with pytest.raises(Lost, match=r"broken|ended after"):
+        stream(cluster, host, words=130)  # 65 s
+    (finding,) = [f for f in mpctl.json("doctor", code=None)["items"] if f["id"] == "answers-cut"]
+    assert finding["cause"] == "answers are cut after 60 s by HTTPRoute demo, demo-predictor"
+    assert "spec.predictor.timeout: 1800" in finding["fix"]
+
+    namespace.client.patch("isvc", "demo", {"spec": {"predictor": {"timeout": 1800}}})
+    namespace.client.wait("the route has it", lambda: request_timeout(namespace) == {"1800s"})
+    namespace.ready()
+    stream(cluster, host, words=130)
+    cluster.gateway.faster = 50.0
+    stream(cluster, host, words=240)  # 10 minutes and more
+    assert not [f for f in mpctl.json("doctor", code=None)["items"] if f["id"] == "answers-cut"]
+
+
+def replicas(namespace, deployment, count):
+    namespace.kubectl("scale", f"deployment/{deployment}", f"--replicas={count}")
+    namespace.client.wait(f"{count} pods", lambda: namespace.settled(deployment))
+
+
+def live_pods(namespace, deployment):
+    labels = namespace.client.get("deployments", deployment)["spec"]["selector"]["matchLabels"]
+    pods = namespace.client.list("pods", labels=",".join(f"{k}={v}" for k, v in labels.items()))
+    return [p for p in pods if "deletionTimestamp" not in p["metadata"]]
+
+
+@contextmanager
+def cordoned(cluster, node):
+    cluster.kubectl("cordon", node)
+    try:
+        yield
+    finally:
+        cluster.kubectl("uncordon", node)
+
+
+def drain_node(namespace, deployment):
+    """Evict what runs on one node, as ``kubectl drain`` does."""
+    pod = live_pods(namespace, deployment)[0]
+    with cordoned(namespace.cluster, pod["spec"]["nodeName"]):
+        path = f"/api/v1/namespaces/{namespace.name}/pods/{pod['metadata']['name']}/eviction"
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+        namespace.client.request("POST", path, body)
+        namespace.client.wait("it was replaced", lambda: namespace.settled(deployment))
+
+
+def kill_pod(namespace, deployment):
+    pod = live_pods(namespace, deployment)[0]["metadata"]["name"]
+    namespace.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+    namespace.client.wait("it was replaced", lambda: namespace.settled(deployment))
+
+
+def events(namespace, mpctl, name, deployment):
+    """What happens to the pods of a service, by name."""
+    unmeasured = Unmeasured(mpctl)
+    return {
+        "scale-down": lambda: (replicas(namespace, deployment, 1), replicas(namespace, deployment, 2)),
+        "node drain": lambda: drain_node(namespace, deployment),
+        "restart": lambda: mpctl("restart", name),
+        "rollout, bake end": lambda: unmeasured("rollout", name, *ROLLOUT),
+        "rollback": lambda: mpctl("rollback", name),
+        "pod kill": lambda: kill_pod(namespace, deployment),
+    }
+
+
+def settled_and_drained(namespace, deployment):
+    """Wait until the old pods of an event are gone, so that what they lose counts for it."""
+    namespace.client.wait("the old pods are gone", lambda: namespace.settled(deployment), 120)
+
+
+@pytest.mark.parametrize("kind", ["InferenceService", "Deployment"])
+def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, capsys, kind):
+    slow(cluster)
+    client = namespace.client
+    name, deployment = ("demo", "demo-predictor") if kind == "InferenceService" else ("qwen", "qwen")
+    for text in (CLAIM, drained(CONTAINERS)) if kind == "InferenceService" else (CLAIM, SERVICE, drained(DEPLOYMENT)):
+        client.apply(text)
+    client.wait("the engines are ready", lambda: namespace.settled(deployment), 120)
+    replicas(namespace, deployment, 2)
+    host = kserve_host(namespace) if kind == "InferenceService" else own_route(namespace)
+    cluster.gateway.lag_s = 0.5
+    table = []
+    for event, act in events(namespace, mpctl, name, deployment).items():
+        with Users(cluster, host) as users:
+            act()
+            settled_and_drained(namespace, deployment)
+        table.append((event, users.whole, users.lost))
+    rows = [f"{event:20} {whole + len(lost):8} {len(lost):5}" for event, whole, lost in table]
+    with capsys.disabled():
+        sys.stdout.write("\n".join(["", f"{kind:20} {'requests':>8} {'lost':>5}", *rows, ""]))
+    assert all(whole for _, whole, _ in table)
+    assert {event: lost for event, _, lost in table if lost and event != "pod kill"} == {}
+    assert len(table[-1][2]) <= 4, "each of four users was reading at most one stream from the killed pod"
+
+
+def own_route(namespace):
+    """A route of the user to the Service of a Deployment; its host name."""
+    host = f"{namespace.name}.example.com"
+    namespace.client.apply(
+        {
+            "apiVersion": "gateway.networking.k8s.io/v1",
+            "kind": "HTTPRoute",
+            "metadata": {"name": "users"},
+            "spec": {
+                "parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}],
+                "hostnames": [host],
+                "rules": [{"backendRefs": [{"name": "qwen", "port": 80}], "timeouts": {"request": "1800s"}}],
+            },
+        }
+    )
+    namespace.client.wait("the route", lambda: namespace.cluster.gateway._match(host, "/v1"))
+    return host
+
+
+def test_a_service_without_hook_and_drain_loses_streams_and_a_rollout_says_so_before_it_starts(
+    cluster, namespace, mpctl
+):
+    slow(cluster)
+    record = drained(CONTAINERS)
+    container = record["spec"]["predictor"]["containers"][0]
+    del container["lifecycle"]
+    container["args"].remove(DRAIN)
+    namespace.deploy(record)
+    replicas(namespace, "demo-predictor", 2)
+    host = kserve_host(namespace)
+    with Users(cluster, host) as users:
+        replicas(namespace, "demo-predictor", 1)
+    assert users.lost
+    said = mpctl("rollout", "--spec", "ngram", "--dry-run=client", code=None)
+    text = said.stdout + said.stderr
+    assert "pods that are replaced may lose users' requests: no preStop hook" in text
+    assert "--shutdown-timeout=1800" in text and "no downtime" not in text

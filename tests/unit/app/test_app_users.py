@@ -1,0 +1,177 @@
+"""A rollout on a service with users: told before anything starts, measured beside them, or refused."""
+
+from dataclasses import replace
+
+import pytest
+from session import MANIFEST, MemorySession
+from world import Crash
+
+from mpctl.app.operate import abandon, rollout
+from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest, TrafficRequest
+from mpctl.app.session.base import EngineCounters
+from mpctl.errors import InputError, Refused
+from mpctl.experiment.users import Placement
+from mpctl.gate.policy import Policy
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.ports import Arm
+
+QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+
+
+class Busy(MemorySession):
+    """Users send requests to the serving engine all the time; ``from_boundary``: not before."""
+
+    def __init__(self, *, room=2, first=0, **given):
+        super().__init__(**given)
+        self.memory.room = room
+        self.first = first
+        self.memory.watch = self._request
+
+    def _request(self, where):
+        disk = self.memory.disk
+        engine = disk.engines.get(disk.routed)
+        if engine is None or len(self.memory.trail) < self.first:
+            return
+        old = engine.counters
+        grown = replace(
+            old,
+            generation_tokens=(old.generation_tokens or 0) + 7,
+            prompt_tokens=(old.prompt_tokens or 0) + 7,
+            latency_count=(old.latency_count or 0) + 1,
+            latency_seconds=(old.latency_seconds or 0) + 2,
+        )
+        disk.engines[disk.routed] = replace(engine, counters=grown)
+
+    def counters(self):
+        self.memory.boundary("users")
+        return super().counters()
+
+
+def request(measure_on="auto", policy=None, **traffic):
+    measurement = replace(QUICK, limits=policy.to_record() if policy else None)
+    return RolloutRequest(
+        SpeculationRequest("ngram"), measurement, traffic=TrafficRequest(measure_on=measure_on, bake_s=0.0, **traffic)
+    )
+
+
+def untouched(session):
+    disk = session.memory.disk
+    return disk.text == MANIFEST and set(disk.engines) == {Arm(MANIFEST).id} and not disk.ledger
+
+
+def test_users_stay_on_the_service_while_a_copy_of_the_baseline_is_measured():
+    session = Busy()
+    outcome = rollout.run(session, request())
+    assert outcome.operation.ending is Ending.PROMOTED
+    plan = outcome.operation.plan
+    assert (plan.placement, plan.users.seen, plan.users.pods) == (Placement.PAIR, True, 1)
+    assert (outcome.run.placement, outcome.run.users) == (Placement.PAIR, plan.users)
+    (question,) = session.console.questions
+    assert "Users send 0.1 requests/s to 1 pod. The baseline cannot be measured while they do." in question
+    assert "A copy of the baseline is measured beside the candidate: 2 more engines, about" in question
+    assert [arm for arm in session.memory.disk.engines if arm.endswith("-copy")] == []
+
+
+def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():
+    session = Busy(room=1)
+    outcome = rollout.run(session, request())
+    assert outcome.operation.ending is Ending.PROMOTED
+    assert outcome.operation.plan.placement is Placement.TURNS
+    assert "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free" in session.console.questions[0]
+    assert set(session.memory.disk.engines) == {Arm(session.memory.disk.text).id}
+
+
+def test_without_room_it_is_refused_before_anything_starts():
+    session = Busy(room=0)
+    with pytest.raises(Refused) as caught:
+        rollout.run(session, request())
+    assert "users send 0.1 requests/s to 1 pod, and the baseline cannot be measured" in caught.value.message
+    assert "room for 0 engines" in caught.value.message
+    assert untouched(session)
+
+
+@pytest.mark.parametrize(
+    ("room", "asked", "message"),
+    [
+        (2, request("service"), "the baseline cannot be measured while they do"),
+        (1, request("pair"), "needs room for 2 engines, 1 is free"),
+        (1, request("turns", measure_limit_s=60.0), "above --measure-limit of 1 min"),
+        (2, request(policy=Policy(max_token_gap=1.0)), "max_token_gap of 1 would let their requests into the figures"),
+        (2, request(policy=Policy(max_cache_gap=1.0)), "max_cache_gap of 1 would let their requests into the figures"),
+        (1, replace(request(), strategy="in-place"), "--strategy in-place runs no engine beside the service"),
+    ],
+)
+def test_what_users_would_spoil_is_refused_before_anything_starts(room, asked, message):
+    session = Busy(room=room)
+    with pytest.raises(Refused) as caught:
+        rollout.run(session, asked)
+    assert message in caught.value.message
+    assert caught.value.exit_code == 9
+    assert untouched(session)
+
+
+def test_consent_to_a_split_contradicts_a_placement_without_one():
+    with pytest.raises(InputError, match="--users-share: cannot be combined with --measure-on pair"):
+        rollout.run(Busy(), request("pair", users_share_percent=50))
+
+
+def test_counters_that_cannot_be_read_are_refused_unless_a_copy_is_asked_for():
+    class Unread(MemorySession):
+        def counters(self):
+            return EngineCounters({}, {"pod-1": "no answer"}, 1)
+
+    with pytest.raises(Refused, match="the counters of pod-1 cannot be read: no answer"):
+        rollout.run(Unread(), request())
+    assert rollout.run(Unread(), request("pair")).operation.ending is Ending.PROMOTED
+
+
+def test_without_users_the_service_is_measured_and_the_question_says_what_may_have_been_missed():
+    session = MemorySession()
+    outcome = rollout.run(session, request())
+    assert outcome.operation.plan.placement is Placement.SERVICE
+    assert "No user was seen in 10 s: fewer than 0.3 requests/s at 95 %." in session.console.questions[0]
+
+
+def test_users_who_come_in_the_middle_are_named_with_what_to_do():
+    session = Busy(first=40)
+    outcome = rollout.run(session, request())
+    assert outcome.operation.plan.placement is Placement.SERVICE
+    assert outcome.exit_code == 6
+    message = next(r.message for r in outcome.verdict.rules if r.rule == "tokens")
+    assert "tokens to the baseline meanwhile" in message
+    assert message.startswith("users sent ")
+    assert "--measure-on pair" in message
+
+
+def test_a_dry_run_tells_users_and_the_choice():
+    session = Busy()
+    outcome = rollout.run(session, replace(request(), dry_run=DryRun.CLIENT))
+    assert "Users send 0.1 requests/s to 1 pod." in outcome.preview.explanation
+    assert untouched(session)
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_abandoned_anywhere_nothing_of_the_measurement_remains(room):
+    reference = Busy(room=room)
+    rollout.run(reference, request())
+    steps = [entry.step for entry in reference.memory.disk.ledger if entry.event.value == "done"]
+    assert "stop-copy" in steps
+    for number in range(1, len(reference.memory.disk.ledger)):
+        session = Busy(room=room)
+        die_after(session, number)
+        with pytest.raises(Crash):
+            rollout.run(session, request())
+        again = Busy(room=room, disk=session.memory.disk)
+        abandon.run(again)
+        assert set(again.memory.disk.engines) == {Arm(again.memory.disk.text).id}
+
+
+def die_after(session, entries):
+    """The command dies at the first boundary after so many entries of the ledger."""
+
+    def watch(where):
+        session._request(where)
+        if len(session.memory.disk.ledger) >= entries:
+            raise Crash(where)
+
+    session.memory.watch = watch

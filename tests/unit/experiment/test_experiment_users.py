@@ -1,0 +1,74 @@
+"""Users are told by the counters of the serving engines."""
+
+import pytest
+
+from mpctl.experiment.counters import Counters
+from mpctl.experiment.users import FEW, earlier_rate, user_load
+
+NOW = 10_000.0
+
+
+def engine(answered=0.0, tokens=0.0, prompts=0.0, age=1000.0, **more):
+    return Counters(
+        generation_tokens=tokens,
+        prompt_tokens=prompts,
+        latency_count=answered,
+        latency_seconds=2.0 * answered,
+        started=NOW - age,
+        **more,
+    )
+
+
+def read(before, after, earlier=0.0):
+    return user_load({"pod": before}, {"pod": after}, 10.0, earlier)
+
+
+def test_requests_answered_between_two_readings_are_of_users():
+    load = read(engine(100, 1000), engine(120, 1200))
+    assert load.seen
+    assert load.requests_per_s == pytest.approx(2.0)
+    assert load.answer_s == pytest.approx(2.0)
+    assert load.describe() == "users send 2 requests/s to 1 pod"
+
+
+def test_a_request_that_runs_or_waits_is_seen_before_it_is_answered():
+    assert read(engine(), engine(running=1.0)).seen
+    assert read(engine(), engine(waiting=1.0)).seen
+    assert read(engine(), engine(prompts=500)).seen  # a prompt that is read makes no token yet
+
+
+def test_health_probes_that_make_no_token_are_no_users():
+    assert not read(engine(100, 1000), engine(105, 1000)).seen
+
+
+def test_no_user_is_said_with_the_rate_that_may_have_been_missed():
+    load = read(engine(), engine())
+    assert not load.seen
+    assert load.describe() == "no user was seen in 10 s: fewer than 0.3 requests/s at 95 %"
+
+
+def test_all_pods_count_and_a_pod_that_restarted_meanwhile_counts_by_what_runs_on_it():
+    before = {"a": engine(10, 100), "b": engine(10, 100), "c": engine(10, 100)}
+    after = {"a": engine(20, 200), "b": engine(30, 300), "c": engine(1, 10, age=5.0)}
+    load = user_load(before, after, 10.0, 0.0)
+    assert (load.pods, load.requests_per_s) == (3, pytest.approx(3.0))
+
+
+def test_a_long_answer_that_nothing_joined_has_the_rate_since_the_start():
+    load = read(engine(tokens=100, running=1.0), engine(tokens=200, running=1.0), earlier=0.25)
+    assert load.requests_per_s == pytest.approx(0.25)
+
+
+@pytest.mark.parametrize(
+    ("answered", "own", "rate"),
+    [(500, 0.0, 0.5), (500, 250.0, 0.25), (500, 600.0, 0.0), (FEW - 1, 0.0, 0.0)],
+    ids=["of users", "half of them mpctl's", "all mpctl's", "somebody tried it out"],
+)
+def test_requests_since_the_start_are_counted_without_those_of_mpctl(answered, own, rate):
+    assert earlier_rate({"pod": engine(answered)}, NOW, own) == pytest.approx(rate)
+
+
+def test_users_that_came_before_are_reported_though_none_is_seen():
+    load = read(engine(), engine(), earlier=0.5)
+    assert (load.seen, load.earlier) == (False, True)
+    assert "users sent 0.5 requests/s since the engines started" in load.describe()

@@ -1,0 +1,181 @@
+"""Whoever listens on a port of this machine: only a process of this user gets a byte."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import urllib.request
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from squatter import NOBODY, needs_root, squatting
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.counters import CounterError
+from mpctl.platform import http
+from mpctl.platform.local import supervisor
+from mpctl.platform.local.client import BenchClient
+from mpctl.platform.local.in_engine import listeners
+from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, only_this_user, require_this_user
+from mpctl.platform.local.meter import LocalMeter
+from mpctl.platform.local.router import Router
+from mpctl.platform.users import Users
+from mpctl.rollout.ports import Endpoint
+
+
+@contextmanager
+def listening(host="127.0.0.1", family=socket.AF_INET, port=0):
+    with socket.socket(family) as listener:
+        listener.bind((host, port))
+        listener.listen()
+        yield listener.getsockname()[1]
+
+
+def free_port():
+    with listening() as port:
+        return port
+
+
+@pytest.mark.parametrize(
+    ("host", "family"), [("127.0.0.1", socket.AF_INET), ("0.0.0.0", socket.AF_INET), ("::", socket.AF_INET6)]
+)
+def test_the_listener_of_a_port_is_told_with_its_user(host, family):
+    with listening(host, family) as port:
+        assert listener_of(port)[0] == os.geteuid()
+        require_this_user(port)
+    assert listener_of(port) is None
+    with pytest.raises(NotThisUser, match="nothing listens"):
+        require_this_user(port)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_the_kernels_answer_and_its_table_agree(host):
+    with listening(host) as port:
+        assert listeners._asked(port) == listeners._listed(port) == listener_of(port)
+
+
+def test_without_the_kernels_answer_its_table_tells(monkeypatch):
+    monkeypatch.setattr(listeners, "_asked", lambda port: None)
+    with listening() as port:
+        assert listener_of(port)[0] == os.geteuid()
+
+
+def test_a_listener_on_another_address_is_not_who_answers():
+    with listening("127.0.0.2") as port:
+        assert listener_of(port) is None
+
+
+def test_another_listener_of_this_user_in_between_is_noticed():
+    with listening() as port:
+        before = require_this_user(port)
+    with listening(port=port), pytest.raises(NotThisUser, match="changed while"):
+        require_this_user(port, before)
+
+
+@needs_root
+def test_another_user_is_named(tmp_path):
+    port = free_port()
+    with squatting(port, tmp_path / "log"), pytest.raises(NotThisUser, match=f"another user .uid {NOBODY}"):
+        require_this_user(port)
+
+
+def key_and_prompt(port):
+    return Endpoint(f"http://127.0.0.1:{port}", "demo", "", token="sk-key", same_user=True)
+
+
+@needs_root
+def test_no_key_and_no_request_reach_another_user(tmp_path):
+    """The health check, the meter, the users of a drill and the router, each in front of a squatted port."""
+    port = free_port()
+    meter = LocalMeter(BenchClient("python", "/"), "/")
+    with squatting(port, tmp_path / "log") as squatter:
+        assert supervisor._healthy(port) is False
+        assert supervisor._busy(port) is False
+        with pytest.raises(MpctlError, match="another user"):
+            meter.complete(key_and_prompt(port))
+        with pytest.raises(CounterError, match="another user"):
+            meter.counters(key_and_prompt(port))
+        with suppress(CounterError):
+            meter.describe(key_and_prompt(port))
+        drill = Users(f"http://127.0.0.1:{port}", "demo", "sk-key", clients=0, max_tokens=8)
+        assert "another user" in drill.ask("prompt").error
+        assert asyncio.run(through_the_router(port)) == b""
+        assert squatter.heard == ""
+        http.get(f"http://127.0.0.1:{port}/", headers={"Authorization": "sk-other"})
+        assert "sk-other" in squatter.heard, "the squatter listens"
+
+
+async def through_the_router(port):
+    own = free_port()
+    router = Router(own, lambda: port)
+    await router.ensure()
+    reader, writer = await asyncio.open_connection("127.0.0.1", own)
+    with suppress(OSError):
+        writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: sk-key\r\n\r\n")
+        await writer.drain()
+    answer = b""
+    with suppress(OSError):
+        answer = await reader.read()
+    writer.close()
+    await router.close()
+    return answer
+
+
+@pytest.fixture
+def engine():
+    """A server of this user."""
+
+    class Answering(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"ok")
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server.server_port
+        server.shutdown()
+
+
+async def fetched(port):
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+def test_a_load_client_reaches_this_users_engine_and_its_connections_are_counted(engine):
+    with only_this_user(engine) as opened:
+        assert b"ok" in asyncio.run(fetched(engine))
+        with urllib.request.urlopen(f"http://127.0.0.1:{engine}/") as answer:
+            assert answer.read() == b"ok"
+    assert opened == [require_this_user(engine)] * 2
+    with only_this_user(None) as opened:
+        assert b"ok" in asyncio.run(fetched(engine))
+    assert opened == []
+
+
+@needs_root
+def test_a_load_client_sends_nothing_to_another_user(tmp_path):
+    port = free_port()
+    with squatting(port, tmp_path / "log") as squatter:
+        with only_this_user(port) as opened:
+            with pytest.raises(NotThisUser):
+                asyncio.run(fetched(port))
+            with pytest.raises(OSError, match="another user"):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/")
+        assert (opened, squatter.heard) == ([], "")
+        assert asyncio.run(fetched(port)), "and again afterwards: nothing of it stays behind"
+
+
+def test_this_users_engine_is_healthy_and_answers(engine):
+    assert supervisor._healthy(engine)
+    assert http.get(f"http://127.0.0.1:{engine}/", socket=http.SAME_USER).text == "ok"
