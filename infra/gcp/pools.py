@@ -31,8 +31,10 @@ OLD_FIRST = {"max_surge": 0, "max_unavailable": 1}
 # Arguments of node_config whose change makes other nodes; labels and taints change in place.
 REPLACING = (
     *("machine_type", "disk_size_gb", "disk_type", "image_type", "spot", "guest_accelerator"),
-    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start", "gcfs_config"),
+    *("shielded_instance_config", "boot_disk_kms_key", "reservation_affinity", "flex_start"),
 )
+# Joined later: part of a pool's name only where set, so that pools made before keep their names.
+REPLACING_WHERE_SET = ("gcfs_config",)
 EFFECTS = {"NoSchedule": "NO_SCHEDULE", "NoExecute": "NO_EXECUTE", "PreferNoSchedule": "PREFER_NO_SCHEDULE"}
 
 
@@ -141,6 +143,7 @@ def pool_name(plan: PoolPlan, config: Mapping[str, object]) -> str:
     name would have to be free first.
     """
     kind = {name: config.get(name) for name in REPLACING}
+    kind |= {name: config[name] for name in REPLACING_WHERE_SET if name in config}
     text = json.dumps({**kind, "zones": list(plan.zones)}, sort_keys=True)
     return f"{plan.name[: LONGEST_NAME - 7]}-{hashlib.sha256(text.encode()).hexdigest()[:6]}"
 

@@ -48,12 +48,17 @@ class Scenario:
     minimum: int | None = None
     settle_s: float = 0.0
     """What is counted begins here: a constant load is judged after its start."""
+    swing_s: float | None = None
+    """Period of a load that swings between the base and *factor* times the base, in place of the step."""
 
     @property
     def base_rate(self) -> float:
         return self.utilisation * self.pods * self.workload.slots / self.workload.mean_s
 
     def rate(self, now: float) -> float:
+        if self.swing_s:
+            high = (1 - math.cos(2 * math.pi * now / self.swing_s)) / 2
+            return self.base_rate * (1 + high * (self.factor - 1))
         raised = self.step_at_s <= now < self.step_at_s + self.step_for_s
         return self.base_rate * (self.factor if raised else 1.0)
 
@@ -270,5 +275,7 @@ AUTOSCALERS = (
     Autoscaler("queue_wait_ms 1050", queue_wait_ms, 1050.0),
     Autoscaler("as shipped", queue_wait_ms, 1050.0, busy=0.85, hold=0.6),
 )
+# serving.services[].autoscaling for few, long requests: a queued request of 40 s in one of 16 slots is a wait of 2.5 s.
+LONG_REQUESTS = Autoscaler("wait_ms 2500, busy 0.75, hold 0.5", queue_wait_ms, 2500.0, busy=0.75, hold=0.5)
 
 WORKLOADS = (Workload("chat, 5 s", 5.0), Workload("documents, 40 s", 40.0))

@@ -52,7 +52,7 @@ class Emulator:
 
     def note_call(self, request: Request, body: bytes) -> None:
         """The right that a call needs, where the protocol names it (not for REST: EKS and EFS)."""
-        scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([a-z]+)/", request.headers.get("Authorization", ""))
+        scope = re.search(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9]+)/", request.headers.get("Authorization", ""))
         named = (
             request.headers.get("X-Amz-Target", "").rpartition(".")[2]
             or parse_qs(body.decode("latin-1")).get("Action", [""])[0]

@@ -122,8 +122,8 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
     )
 
     apply(terraform, place, after, "destroy", "-refresh=false")
-    assert remains(url) == {}
     asked |= {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
+    assert remains(url) == {}
     (statement,) = json.loads(policies.deployer())["Statement"]
     calls = {line.removeprefix("call ") for line in asked}
     refused = {call for call in calls if not any(fnmatchcase(call, action) for action in statement["Action"])}

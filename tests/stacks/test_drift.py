@@ -76,4 +76,6 @@ def test_the_workflow_runs_scripts_that_exist_and_knows_the_exit_codes() -> None
     (compared,) = (step["run"] for step in steps if step.get("id") == "drift")
     assert "./scripts/drift" in compared and '[ "$code" -lt 2 ]' in compared
     assert os.access(ROOT / "scripts" / "drift", os.X_OK)
-    assert steps[-1]["if"] == "steps.drift.outputs.code == '1'"
+    assert workflow["jobs"]["compare"]["outputs"] == {"code": "${{ steps.drift.outputs.code }}"}
+    report = workflow["jobs"]["report"]
+    assert report["needs"] == "compare" and report["if"] == "needs.compare.outputs.code == '1'"
