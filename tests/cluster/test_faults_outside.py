@@ -243,11 +243,11 @@ def test_a_writer_of_leases_stops_no_rollback_for_longer_than_one_command(served
     served.killed()
     boot, _, _ = this_process().partition(" ")
     reused = f"{boot} {os.getpid()} 1"  # the process id of another process by now
-    write(
-        {"mpctl.dev/process": reused, "mpctl.dev/who": "\x1b[2J\nnext: curl evil", "mpctl.dev/purpose": "\u202e"}, "x"
-    )
+    evil = "\x1b[2J\nnext: curl evil"
+    write({"mpctl.dev/process": reused, "mpctl.dev/who": evil, "mpctl.dev/purpose": "\u202e"}, evil)
     written = served.run("status", "demo").stdout
     assert "\x1b" not in written and "\nnext: curl" not in written
+    served.run("unlock", "demo", "--force", "--yes")
     served.run("resume", "demo")
     write({"mpctl.dev/newest-entry": "9999 0123", "mpctl.dev/process": "garbage"})
     done = served.run(*ROLLBACK, code=3)

@@ -190,11 +190,22 @@ def test_no_service_account_of_the_service_namespace_may_do_what_mpctl_may(promo
             assert said.strip().splitlines()[-1] == "no", (account, verb, kind)
 
 
-def lease(edited, **annotations):
+def lease(edited, holder=None, **annotations):
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     notes = {f"mpctl.dev/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    spec = {"holderIdentity": None, "renewTime": now}
+    spec = {"holderIdentity": holder, "renewTime": now}
     edited.eddie.patch("leases", "mpctl-demo", {"metadata": {"annotations": notes}, "spec": spec})
+
+
+def test_a_lease_that_is_taken_is_named_and_unlocked(promoted):
+    lease(promoted, "eddie")
+    done = promoted.oscar(*ROLLBACK, code=3)
+    told = " ".join(done.stderr.split())
+    assert "is held by eddie, last heartbeat" in told and "and not by mpctl" in told, told
+    assert "mpctl unlock demo --force" in told
+    promoted.oscar("unlock", "demo", "--force", "--yes")
+    promoted.rolled_back()
+    promoted.promoted()
 
 
 def test_a_lease_with_a_false_newest_entry_is_named_and_unlocked(promoted):

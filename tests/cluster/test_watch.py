@@ -16,20 +16,29 @@ from .conftest import ROOT
 from .objects import CONTAINERS
 
 WAIT_S = 90.0
+# The command line with a Lease that ends after 6 s in the place of 30; everything else is the product.
+BRISK = """
+import sys
+from mpctl.platform.kubernetes import lease
+lease.DURATION_S = 6
+lease.Lease.__init__.__kwdefaults__["heartbeat_s"] = 1.0
+from mpctl.cli.main import run
+sys.exit(run(sys.argv[1:]))
+"""
 USER = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "watcher"}]
 
 
 class Replica:
     """A pod of the Deployment, as a process with the entry point that the container has."""
 
-    def __init__(self, mpctl, directory, name, namespace):
+    def __init__(self, mpctl, directory, name, namespace, *more, program=("-m", "mpctl.cli.main")):
         self.log = directory / f"{name}.log"
         words = ["watch", "run", "--platform", "kubernetes", "-n", namespace, "--interval", "1s", "--leader-elect"]
-        words += ["--listen", "127.0.0.1:0", "-o", "json"]
+        words += ["--listen", "127.0.0.1:0", "-o", "json", *more]
         environment = mpctl.environment | {"KUBECONFIG": str(mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
         with self.log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mpctl.cli.main", *words],
+                [sys.executable, *program, *words],
                 cwd=directory,
                 env=environment,
                 stdout=out,
@@ -96,3 +105,35 @@ def test_kubectl_waits_for_what_the_watch_publishes_with_the_rights_of_its_insta
     status_object = json.loads(namespace.kubectl("get", name, "-o", "json"))
     assert status_object["status"]["observedGeneration"] == status_object["metadata"]["generation"]
     assert status_object["status"]["signal"] in ("Idle", "Healthy")
+
+
+def test_a_leader_that_is_stopped_in_a_round_writes_nothing_after_another_leads(
+    cluster, namespace, mpctl, installed, tmp_path
+):
+    namespace.deploy(CONTAINERS)
+    names, replicas, stopped = ("first", "second"), [], []
+    users = [mpctl.as_user(cluster.user(name, groups=["system:masters"])) for name in names]
+
+    async def stop(call):
+        replicas[0].process.send_signal(signal.SIGSTOP)
+        stopped.append(call)
+
+    # It has decided what to publish, and continues with the status when it is continued.
+    cluster.proxy.add(stop, verb="patch", resource="speculationstatuses", user="first", late=True)
+    try:
+        for name, user in zip(names, users, strict=True):
+            replica = Replica(user, tmp_path, name, namespace.name, "--publish", program=("-c", BRISK))
+            replicas.append(replica)
+            if name == "first":
+                cluster.client.wait("it is stopped", lambda: stopped)
+        replicas[1].says("this watch leads")
+        namespace.kubectl("wait", "--for=condition=Ready", "speculationstatus/demo", "--timeout=30s")
+        began = len(cluster.proxy.calls)
+        replicas[0].process.send_signal(signal.SIGCONT)
+        assert replicas[0].process.wait(timeout=60) == 3, replicas[0].log.read_text()
+        replicas[0].says("is not locked by this command any more: it was taken by")
+    finally:
+        for replica in replicas:
+            replica.end(signal.SIGKILL)
+    written = [call for call in cluster.proxy.calls[began:] if call.user == "first" and call.write]
+    assert {(call.resource, call.status) for call in written} <= {("leases", 409)}

@@ -137,7 +137,19 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
     place = context.place._replace(namespace=None) if given["all_namespaces"] else context.place
     events: list[WatchEvent] = []
     lock = threading.Lock()
-    publisher = _publisher(context) if given["publish"] else None
+    leads: list[Callable[[], None]] = []
+
+    def require() -> None:
+        """Raise Conflict once another watch leads. A process may be stopped anywhere, so each write asks first."""
+        for check in leads:
+            check()
+
+    publisher = _publisher(context, require) if given["publish"] else None
+    opened = reopen(context, place)
+
+    def open_leading(session: Session) -> Session:
+        require()
+        return opened(session)
 
     def emit(event: WatchEvent) -> None:
         with lock:
@@ -146,9 +158,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
         if publisher is not None:
             publisher.tell(event)
 
-    watcher = Watcher(
-        policy, _services(context, place, name, given), reopen(context, place), emit, source=_source(given)
-    )
+    watcher = Watcher(policy, _services(context, place, name, given), open_leading, emit, source=_source(given))
     try:
         if given["once"]:
             _once(context, watcher, publisher)
@@ -157,8 +167,9 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
         with (
             _stoppable() as stop,
             _listening(context, given, watcher, beat),
-            _led(context, given, stop, beat) as require,
+            _led(context, given, stop, beat) as check,
         ):
+            leads.append(check)
 
             def round_() -> None:
                 require()
@@ -228,7 +239,7 @@ def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
             context.terminal.warn(f"event not delivered: {error.message}")
 
 
-def _publisher(context: CliContext) -> Publisher:
+def _publisher(context: CliContext, require: Callable[[], None]) -> Publisher:
     from datetime import UTC, datetime
 
     from mpctl.app.session.base import who
@@ -242,7 +253,9 @@ def _publisher(context: CliContext) -> Publisher:
     def now() -> str:
         return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
-    return Publisher(StatusWriter(open_client(context.place), who()), time.monotonic, now, context.terminal.warn)
+    client = open_client(context.place)
+    client.guard = require
+    return Publisher(StatusWriter(client, who()), time.monotonic, now, context.terminal.warn)
 
 
 def _once(context: CliContext, watcher: Watcher, publisher: Publisher | None) -> None:

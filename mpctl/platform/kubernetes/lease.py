@@ -46,7 +46,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 @dataclass(frozen=True)
 class Holder:
     """The holder that a Lease names. ``process``: boot id, process id and start time; empty when not reported.
-    ``written_by``: the client that wrote the heartbeat, where it is not mpctl."""
+    ``written_by``: the client that wrote the heartbeat, where it is not mpctl. Of such a Lease the identity and the
+    time count alone: its annotations are those of an earlier holder, whose process ended."""
 
     identity: str
     who: str
@@ -64,7 +65,8 @@ class Holder:
     def describe(self) -> str:
         """For messages."""
         foreign = f", written by {self.written_by} and not by mpctl" if self.written_by else ""
-        return escaping.line(f"{self.who}, mpctl {self.purpose}, last heartbeat {self.renewed}{foreign}")
+        purpose = f", mpctl {self.purpose}" if self.purpose else ""
+        return escaping.line(f"{self.who}{purpose}, last heartbeat {self.renewed}{foreign}")
 
 
 def holder_of(lease: Json | None) -> Holder | None:
@@ -72,15 +74,16 @@ def holder_of(lease: Json | None) -> Holder | None:
     spec = (lease or {}).get("spec") or {}
     if lease is None or not spec.get("holderIdentity"):
         return None
-    notes = lease["metadata"].get("annotations") or {}
+    foreign = _foreign_writer(lease)
+    notes = {} if foreign else lease["metadata"].get("annotations") or {}
     return Holder(
         identity=spec["holderIdentity"],
         who=notes.get(_WHO) or spec["holderIdentity"],
-        purpose=notes.get(_PURPOSE, "?"),
+        purpose="" if foreign else notes.get(_PURPOSE, "?"),
         process=notes.get(_PROCESS, ""),
         renewed=str(spec.get("renewTime") or "never"),
         version=lease["metadata"]["resourceVersion"],
-        written_by=_foreign_writer(lease),
+        written_by=foreign,
     )
 
 

@@ -13,7 +13,7 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.http import Answer, NoAnswer
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown
+from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
@@ -32,6 +32,7 @@ class Api:
     def __init__(self):
         self.jobs, self.refuse = {}, None
         self.made, self.lost, self.killed = 0, 0, set()
+        self.conflicts = 0  # answers to the next deletions
         self.dry_runs, self.no_dry_run = 0, False
         self.phase, self.state = "Running", {"running": {}}
         self.evicted = []  # the uid of a Job without its pods; it has failed when it was listed four times
@@ -85,6 +86,9 @@ class Api:
     def delete(self, kind, name, namespace, *, uid):
         self._allowed("delete", kind)
         assert self.jobs[name]["metadata"]["uid"] == uid
+        if self.conflicts:
+            self.conflicts -= 1
+            raise Stale("the object has been modified")
         del self.jobs[name]
 
     def log(self, name, namespace, *, container):
@@ -291,6 +295,17 @@ def test_at_the_end_it_is_removed_also_by_another_command(world):
     world.client().prepare()
     assert world.client().close() == ""
     assert not world.api.jobs
+
+
+def test_a_conflict_leaves_no_job(world):
+    client = world.client()
+    client.prepare()
+    world.api.conflicts = 3
+    assert client.close() == ""
+    assert not world.api.jobs
+    client.prepare()
+    world.api.conflicts = 9
+    assert "was not deleted and ends within 20 minutes: the object has been modified" in client.close()
 
 
 def test_what_cannot_be_removed_is_said(world):

@@ -16,7 +16,7 @@ from mpctl.errors import MpctlError
 from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.kinds import EVENT, JOB, POD
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.load_job.job_manifest import (
@@ -111,15 +111,20 @@ class LoadPods:
         left. One that stays ends by itself."""
         self._forwards.close()
         self._answered = False
-        known = bool(self._uid)
-        try:
-            for job in self._jobs():
-                known = True
-                self._remove(job)
-        except MpctlError as error:
-            minutes = (IDLE_S + TTL_S) // 60
-            return f"{self.title} was not deleted and ends within {minutes} minutes: {error.message}" if known else ""
-        return ""
+        known, why = bool(self._uid), ""
+        for _ in range(_TRIES):
+            try:
+                for job in self._jobs():
+                    known = True
+                    self._remove(job)
+                return ""
+            except Stale as error:
+                why = error.message
+            except MpctlError as error:
+                why = error.message
+                break
+        minutes = (IDLE_S + TTL_S) // 60
+        return f"{self.title} was not deleted and ends within {minutes} minutes: {why}" if known else ""
 
     def _jobs(self) -> list[Json]:
         labels = labels_of(self._service, self._scope)

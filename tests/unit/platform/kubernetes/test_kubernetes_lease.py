@@ -267,6 +267,16 @@ def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_th
     assert ("mpctl unlock demo --force" in refused.value.hint) is foreign
 
 
+def test_a_lease_that_another_client_took_is_not_free_because_the_process_before_it_ended():
+    server = Server()
+    boot, pid, started = this_process().split()
+    taken = foreign(datetime.now(UTC).isoformat(), f"{boot} {pid} {int(started) + 1}")
+    server.there = written(taken, "kubectl")
+    lease, _ = watcher(server)
+    with pytest.raises(Conflict, match=r"held by x@y/1, last heartbeat .*, written by kubectl"), lease.hold("rollback"):
+        pass
+
+
 # What another client writes into the Lease
 
 
