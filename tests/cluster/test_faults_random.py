@@ -2,6 +2,9 @@
 answers at any call, stolen Leases. After each case the service is byte for byte as before, nothing is left of the
 candidate, and every earlier entry of the ledger is still there.
 
+Refusals are also tried call by call: each request of a rollout and its rollback is answered with 409 (writes), 429 or
+500.
+
 ``MPCTL_FAULTS`` cases (nightly; 4 otherwise) of ``MPCTL_FAULTS_SEED``, for at most ``MPCTL_FAULTS_S`` seconds. Each
 case prints what it drew, so one that fails is repeated with the same seed and number.
 """
@@ -54,12 +57,27 @@ class Drawn:
         return ", ".join([end, *told, *(["stolen lease"] if self.theft else []), self.way_on[0]])
 
 
-class Case:
-    """One case on a service; ``fired``: how many faults it met."""
+class Refusals:
+    """A case that is not interrupted, in which every ``STRIDE``-th request is refused, from the ``first`` on."""
 
-    def __init__(self, served, number):
-        self.served, self.drawn = served, Drawn(number)
-        self.proxy, self.fired = served.cluster.proxy, 0
+    STRIDE = 16
+    end, entry, later, theft, way_on = "none", 0, (), False, ("rollback", "demo", "--yes")
+
+    def __init__(self, action, first):
+        verb = "write" if action == 409 else "*"  # no API server answers a read with 409
+        self.faults = [{"action": action, "verb": verb, "nth": first, "every": self.STRIDE}]
+        self.told = f"{action} to request {first} and every {self.STRIDE} later"
+
+    def __str__(self):
+        return self.told
+
+
+class Case:
+    """One case on a service; ``fired``: how many faults it met; ``refused``: how many requests they refused."""
+
+    def __init__(self, served, drawn):
+        self.served, self.drawn = served, drawn
+        self.proxy, self.fired, self.refused = served.cluster.proxy, 0, 0
 
     def run(self):
         """Carry it out; return what is wrong at its end, empty if nothing is."""
@@ -74,6 +92,7 @@ class Case:
         done = self._until_it_succeeds(drawn.way_on)
         done = self._until_it_succeeds(("rollback", "demo", "--yes"))
         self.fired += sum(fault.fired > 0 for fault in faults)
+        self.refused += sum(fault.fired for fault in faults)
         self.proxy.clear()
         if stopped is not None:
             stopped.send_signal(signal.SIGCONT)
@@ -144,7 +163,7 @@ def meet(served, count):
     began, fired, failures, number = time.monotonic(), 0, [], 0
     while number < count and time.monotonic() - began < limit_s:
         number += 1
-        case = Case(served, number)
+        case = Case(served, Drawn(number))
         wrong = case.run()
         fired += case.fired
         sys.stdout.write(f"seed {seed}, case {number}: {case.drawn}: {wrong or 'good'} ({fired} faults met)\n")
@@ -167,3 +186,32 @@ def test_a_few_random_faults_lose_nothing_and_leave_nothing(served):
 @pytest.mark.timeout(3600)
 def test_random_faults_lose_nothing_and_leave_nothing(served):
     assert meet(served, int(os.environ.get("MPCTL_FAULTS", "80"))) == []
+
+
+def refuse(served, action, firsts):
+    """Rollouts and rollbacks with refused requests; the failures."""
+    began, refused, failures = time.monotonic(), 0, []
+    for first in firsts:
+        case = Case(served, Refusals(action, first))
+        wrong = case.run()
+        refused += case.refused
+        sys.stdout.write(f"{case.drawn}: {case.refused} requests: {wrong or 'good'}\n")
+        sys.stdout.flush()
+        if wrong:
+            failures.append(f"{case.drawn}: {wrong}")
+    sys.stdout.write(
+        f"{action}: {refused} requests refused, {len(failures)} failures, {time.monotonic() - began:.0f} s\n"
+    )
+    return failures
+
+
+@pytest.mark.parametrize("action", [409, 429, 500])
+def test_a_refusal_at_some_requests_loses_nothing_and_leaves_nothing(served, action):
+    assert refuse(served, action, [5]) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("action", [409, 429, 500])
+def test_a_refusal_at_every_request_loses_nothing_and_leaves_nothing(served, action):
+    assert refuse(served, action, range(1, Refusals.STRIDE + 1)) == []

@@ -1,13 +1,16 @@
 """The main job on a real vLLM with the demo's model: nothing scripted."""
 
 import json
+import subprocess
+import sys
+import time
 
 import pytest
 
 from mpctl.experiment.block import Block
 from mpctl.experiment.counters import Window
 
-from .test_killed import POINTS, SIGKILL
+from .test_killed import POINTS, SIGKILL, ledger
 
 ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--no-calibrate", "--keep-baseline")
 pytestmark = [pytest.mark.engine, pytest.mark.journey]
@@ -28,6 +31,46 @@ def test_a_rollout_killed_at_three_points_promotes_ngram_and_rollback_restores_t
     engine("rollback", timeout=300)
     assert engine.live_text() == before
     assert not speculating(engine)
+
+
+@pytest.mark.nightly  # a minute of real engines each
+@pytest.mark.parametrize("arm", ["baseline", "candidate"])
+def test_an_engine_that_is_killed_during_the_promotion_leaves_no_orphan(engine, arm):
+    """The service is promoted or restored, and one engine runs; a rollback restores it."""
+    before, entries = engine.live_text(), len(ledger(engine))
+    rollout = subprocess.Popen(
+        [sys.executable, "-m", "mpctl.cli.main", *ROLLOUT[:-1], "--policy", engine.policy()],
+        cwd=engine.directory,
+        env=engine.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        while not any(e.get("then") == "promote" for e in ledger(engine)[entries:]):
+            assert rollout.poll() is None, rollout.stderr.read()
+            time.sleep(0.01)
+        victims = [p for p in engine.engines() if (p in speculating(engine)) is (arm == "candidate")]
+        for victim in victims:
+            victim.kill()
+        _, told = rollout.communicate(timeout=400)
+    finally:
+        rollout.kill()
+    assert victims
+    assert rollout.returncode in (0, 7), told
+    promoted = rollout.returncode == 0
+    assert ("promoted: service" if promoted else "was restored") in told, told
+    assert (engine.live_text() != before) is promoted
+    assert [o["ending"] for o in engine.json("history")["operations"]][-1] is not None
+    if promoted:
+        engine("rollback", timeout=400)
+    assert engine.live_text() == before
+    deadline = time.monotonic() + 120
+    while [len(engine.engines()), len(speculating(engine))] != [1, 0] and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert [len(engine.engines()), len(speculating(engine))] == [1, 0]
+    assert engine.json("status")["orphans"] == []
 
 
 def speculating(engine):

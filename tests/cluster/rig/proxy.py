@@ -60,7 +60,8 @@ class Call:
 
 @dataclass
 class Fault:
-    """What to do to the ``nth`` matching request and the ``times - 1`` after it.
+    """What to do to the ``nth`` matching request and the ``times - 1`` after it, or with ``every`` to each that many
+    requests later.
 
     ``verb``: one of Kubernetes' or ``"write"`` or ``"read"`` or ``"*"``; ``resource``: plural, with ``/status`` and the
     like for a subresource, or ``"*"``. ``action``: an HTTP status, ``timeout``, ``refuse``, ``drop`` or a coroutine
@@ -74,6 +75,7 @@ class Fault:
     name: str | None = None
     nth: int = 1
     times: int = 1
+    every: int = 0
     retry_after_s: int = 1
     after: int = 0
     late: bool = False
@@ -94,7 +96,8 @@ class Fault:
         if not fits:
             return False
         self.matching += 1
-        if self.nth <= self.matching < self.nth + self.times:
+        later = self.matching - self.nth
+        if later >= 0 and (later % self.every == 0 if self.every else later < self.times):
             self.fired += 1
             return True
         return False
