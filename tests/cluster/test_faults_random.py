@@ -38,12 +38,13 @@ class Drawn:
         draw = random.Random(f"{seed}/{number}")
         self.end = draw.choices(["kill", "stop", "none"], [6, 1, 3])[0]
         self.entry = draw.randrange(1, ENTRIES)
-        self.faults, self.later = ([self._fault(draw) for _ in range(draw.randrange(1, 3))] for _ in range(2))
+        self.faults, self.later = ([self.fault(draw) for _ in range(draw.randrange(1, 3))] for _ in range(2))
         self.theft = draw.random() < 0.25
         self.way_on = draw.choice([("resume", "demo"), ("rollback", "demo", "--yes")])
 
     @staticmethod
-    def _fault(draw):
+    def fault(draw):
+        """A fault of the proxy."""
         return {
             "action": draw.choice(ACTIONS),
             "verb": draw.choice(VERBS),

@@ -238,13 +238,19 @@ def test_a_job_that_looks_like_the_load_client_gets_no_prompt(promoted):
 
 
 def test_an_engine_beside_the_services_is_not_taken_for_one(promoted):
-    """Kubernetes gives users' requests to every pod with the Service's labels, which edit may start; mpctl does not."""
+    """Kubernetes gives users' requests to every pod with the Service's labels, which edit may start; mpctl does not.
+    With a forged owner Kubernetes takes a pod for a replica, and stops the younger of two."""
     labels = {"serving.kserve.io/inferenceservice": "demo", "app": "isvc.demo-predictor", "component": "predictor"}
     container = {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"]}
     metadata = {"name": "impostor", "labels": labels}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
     promoted.eddie.apply(pod)
     promoted.client.wait("it runs", lambda: promoted.client.get("pods", "impostor")["status"].get("phase") == "Running")
+    (engine,) = (p for p in promoted.namespace.pods() if p["metadata"]["name"] != "impostor")
+    forged = {key: engine["metadata"][key] for key in ("labels", "ownerReferences")} | {"name": "forged"}
+    promoted.eddie.apply({**pod, "metadata": forged})
+    promoted.client.wait("it is stopped", lambda: promoted.client.find("pods", "forged") is None)
+    assert promoted.client.get("pods", engine["metadata"]["name"])["metadata"]["uid"] == engine["metadata"]["uid"]
     (item,) = promoted.mpctl.json("status", "demo")["items"]
     assert "ngram" in item["status"]["speculation"]
     assert [arm["argumentsMatch"] for arm in item["status"]["arms"]] == [True]

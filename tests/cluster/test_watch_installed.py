@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import sys
 import threading
 import time
 import urllib.request
+from contextlib import suppress
 
 import pytest
 import yaml
@@ -26,7 +28,9 @@ from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import ROOT
 from .fixtures import Namespace
-from .objects import ANY_SPEED
+from .objects import ANY_SPEED, ledger_entries
+from .test_faults_matrix import steal
+from .test_faults_random import Drawn, limit_s, seed
 from .test_hostile_records import planted_service
 from .test_journey_real_engine import CLAIMED, service
 
@@ -114,7 +118,7 @@ class Watch:
         documents = [d for d in yaml.safe_load_all(done.stdout) if d]
         (self.deployment,) = (d for d in documents if d["kind"] == "Deployment")
         self.deployment["spec"]["replicas"] = 0
-        self.kills = []
+        self.kills, self.stopped = [], []
         self.wanted = text_of(namespace.client.get("isvc", "demo"))  # what a fallback replaces
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(as_list(documents)))
         cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
@@ -140,18 +144,26 @@ class Watch:
         number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
         return next((p for p in self.pods() if p.units[0].process and p.units[0].process.pid == number), None)
 
-    def kill_after(self, number):
-        """Kill the leader when the API server has stored the ``number``-th entry or revision from now on."""
+    def kill_after(self, number, *, stop=False):
+        """Kill the leader when the API server has stored the ``number``-th entry or revision from now on. ``stop``:
+        stop it instead."""
 
         async def kill(_call):
             lease = await self.cluster.api.get("leases", self.lease, self.home.name)
-            number = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
-            os.kill(number, signal.SIGKILL)
+            process = int(lease["metadata"]["annotations"]["mpctl.dev/process"].split()[1])
+            os.kill(process, signal.SIGSTOP if stop else signal.SIGKILL)
             self.kills.append(time.monotonic())
+            self.stopped += [process] if stop else []
 
         self.cluster.proxy.add(kill, verb="create", resource="controllerrevisions", nth=number, late=True)
 
+    def continue_stopped(self):
+        while self.stopped:
+            with suppress(ProcessLookupError):  # its liveness probe ended it
+                os.kill(self.stopped.pop(), signal.SIGCONT)
+
     def remove(self):
+        self.continue_stopped()
         self.scale(0)
         self.home.delete()
         self.cluster.kubectl("delete", "crd", "speculationstatuses.mpctl.dev")
@@ -292,6 +304,61 @@ def test_the_leader_is_killed_after_every_write_of_a_fallback_and_the_other_pod_
         count = len(written(namespace)) - before
         sys.stdout.write(f"not killed: ended after {took:.0f} s, {count} writes\n")
         killed_fall_backs(watch, users, plain, range(1 + half, count + 1, 2))
+
+
+def faulty_fall_back(watch, users, plain, number):
+    """One fallback with the leader killed or stopped after a write, refused requests, and a stolen Lease, drawn by
+    seed; (what was drawn, how many faults it met)."""
+    draw, namespace, proxy = random.Random(f"{seed}/fallback/{number}"), watch.namespace, watch.cluster.proxy
+    end, write, theft = draw.choice(["kill", "stop", "none"]), draw.randrange(1, 9), draw.random() < 0.3
+    faults = [Drawn.fault(draw) for _ in range(draw.randrange(1, 4))]
+    ledger = lambda: ledger_entries(namespace.client.list("controllerrevisions", labels="mpctl.dev/part=ledger"))  # noqa: E731
+    users.prompts = USUAL
+    watch.mpctl("rollback", "--to-revision", "2")
+    assert text_of(namespace.client.get("isvc", "demo")) == watch.wanted
+    before, count, kills = ledger(), len(fallbacks(watch.mpctl)[0]), len(watch.kills)
+    watch.scale(2)
+    if end != "none":
+        watch.kill_after(write, stop=end == "stop")
+    users.prompts = NOVEL
+    wait_for("a fallback begins", lambda: len(ledger()) > len(before), watch, 300)
+    added = [proxy.add(**fault) for fault in faults]
+    if theft:
+        steal(namespace)
+    unproxied = watch.mpctl.proxied(False)
+
+    def ended():
+        if text_of(namespace.client.get("isvc", "demo")) != plain:
+            return False
+        done, unfinished = fallbacks(unproxied)
+        return len(done) > count and not unfinished
+
+    drawn = f"{end} after write {write}, {[tuple(fault.values()) for fault in faults]}, theft: {theft}"
+    wait_for(drawn, ended, watch, 400)
+    met = sum(fault.fired > 0 for fault in added) + theft + len(watch.kills) - kills
+    proxy.clear()
+    watch.continue_stopped()
+    watch.scale(0)
+    assert ended(), drawn
+    assert ledger()[: len(before)] == before, drawn
+    assert namespace.client.find("isvc", "demo-candidate") is None, drawn
+    assert users.failed() == [], drawn
+    return drawn, met
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(3600)
+def test_random_faults_of_a_fallback_lose_nothing_and_leave_nothing(cluster, namespace, promoted):
+    watch, plain = promoted
+    began, number, met = time.monotonic(), 0, 0
+    with Users(cluster, namespace, 1, 100) as users:
+        while number < int(os.environ.get("MPCTL_FAULTS", "20")) and time.monotonic() - began < limit_s:
+            number += 1
+            drawn, more = faulty_fall_back(watch, users, plain, number)
+            met += more
+            sys.stdout.write(f"seed {seed}, fallback {number}: {drawn}: good ({met} faults met)\n")
+            sys.stdout.flush()
+        users.pause()
 
 
 @pytest.mark.engine
