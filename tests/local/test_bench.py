@@ -1,6 +1,7 @@
 """``mpctl bench`` with scripted engines: the measurement, the unchanged service, and resuming after a kill."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -159,7 +160,5 @@ def test_a_search_that_finds_nothing_better_says_so_and_writes_no_spec(up):
 
 def test_a_gain_to_detect_chooses_the_rounds_by_calibration_on_the_serving_engine(up):
     done = up("bench", "--spec", "ngram", "--detect", "50%", "--requests", "4", "--policy", up.policy())
-    lines = done.stderr.splitlines()
-    line_of_rounds = next(line for line in lines if line.endswith("at the noise of 2 calibration rounds"))
-    rounds = int(line_of_rounds.split()[0])
-    assert any(f"at most {rounds} rounds of 4 prompts" in line for line in lines)
+    (rounds,) = re.findall(r"\((\d+) rounds of 4 prompts, by the noise of 2 calibration rounds\)", done.stderr)
+    assert f"at most {rounds} rounds of 4 prompts" in done.stderr

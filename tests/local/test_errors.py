@@ -73,6 +73,7 @@ def test_an_engine_that_dies_at_start_up_leaves_nothing(mpctl):
         "kind": "StatusList",
         "items": [],
         "orphans": [],
+        "leftovers": [],
     }
     assert not (mpctl.service / "desired.json").exists()
 
@@ -179,10 +180,10 @@ def test_a_second_command_is_refused_and_names_the_holder(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"mute": True})))
     with running(mpctl, *ROLLOUT) as first:
         wait_for(lambda: begun(mpctl, "ready"))
-        said(mpctl(*ROLLOUT, code=3), f"(pid {first.pid}, rollout, since ", "held by", "mpctl status -w")
+        said(mpctl(*ROLLOUT, code=3), f"(pid {first.pid}, rollout, since ", "held by", "mpctl status demo -w")
         said(mpctl("rollback", code=3), f"(pid {first.pid}, rollout, since ")
         said(mpctl("local", "down", "--force", code=3), f"(pid {first.pid}, rollout, since ")
-        said(mpctl("rollout", "--spec", "suffix", code=3), "rollout-1", "is unfinished")
+        said(mpctl("rollout", "--spec", "suffix", code=3), f"(pid {first.pid}, rollout, since ")
         assert mpctl.json("status")["items"][0]["status"]["state"] == "Progressing"
         assert first.poll() is None
         assert len(mpctl.engines()) == 2
@@ -198,7 +199,8 @@ def test_ctrl_c_names_the_unfinished_operation_and_how_to_resume(mpctl):
     assert process.returncode == 2
     assert "stopping; press Ctrl-C again to stop at once" in err
     assert err.splitlines()[-2:] == [
-        "error: interrupted at step ready; rollout-1 of service default/demo is unfinished",
+        "error: interrupted at step ready; rollout-1 of service default/demo is unfinished: the service runs none, its "
+        "candidate runs side by side",
         "hint: run 'mpctl resume demo' to continue it or 'mpctl rollback demo' to undo it",
     ]
     assert mpctl.json("status")["items"][0]["status"]["state"] == "Interrupted"

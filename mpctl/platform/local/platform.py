@@ -21,7 +21,6 @@ from mpctl.estimate.memory import kv_pool_tokens
 from mpctl.manifest import Service, foreign_changes, masked
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import (
-    DRAIN_S,
     api_key,
     check_model,
     drain_s,
@@ -397,8 +396,9 @@ class LocalPlatform:
     def _wait_until(self, reached: Callable[[Mapping[str, ObservedArm]], bool]) -> None:
         """Wait until the supervisor reports it: engines that stop finish their requests first."""
         desired = self.desired()
-        drains = [drain_s(read_service(arm.manifest, self._service)) for arm in desired.arms.values()]
-        patience = _STOP_TIMEOUT_S + max(DRAIN_S, *drains)
+        # One that stops is not among the desired arms any more; it has the service's time for its requests.
+        texts = [desired.text, *(arm.manifest for arm in desired.arms.values())]
+        patience = _STOP_TIMEOUT_S + max(drain_s(read_service(text, self._service)) for text in texts)
         end = time.monotonic() + patience
         while time.monotonic() < end:
             observed = read_observed(self.directory)
