@@ -102,6 +102,7 @@ def make_mpctl(cluster, namespace, tmp_path):
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("MPCTL_")}
     environment = inherited | {
         "MPCTL_YES": "1",
+        "MPCTL_USERS_WINDOW": "1s",  # of users, where a test has none
         "MPCTL_VLLM": str(ROOT / "tests" / "local" / "scripted" / "python-scripted"),  # the load client
         "MPCTL_CALIBRATE": "0",
         "MPCTL_BAKE": "0",

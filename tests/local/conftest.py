@@ -161,6 +161,7 @@ def environment_in(directory):
         STATE_VARIABLE: str(directory / "state"),
         "MPCTL_LIFELINE": str(os.getpid()),
         "MPCTL_YES": "1",
+        "MPCTL_USERS_WINDOW": "1s",  # of users, where a test has none
         "XDG_CONFIG_HOME": str(directory / "config"),
         "NO_COLOR": "1",
     }

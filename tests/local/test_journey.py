@@ -61,19 +61,19 @@ def test_a_candidate_with_other_greedy_outputs_is_rejected(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"other": True})))
     mpctl.environment["MPCTL_POLICY"] = mpctl.policy(LAX.replace("max_different: 1", "max_different: 0.2"))
     done = mpctl("rollout", "--spec", "ngram", code=5)
-    assert "greedy outputs differ" in done.stderr
+    assert "greedy outputs differ" in done.stdout
 
 
 def test_an_engine_that_does_not_speculate_is_rejected(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"silent": True})))
     done = mpctl("rollout", "--spec", "ngram", code=5)
-    assert "speculation is off in the running engine" in done.stderr
+    assert "speculation is off in the running engine" in done.stdout
 
 
 def test_too_few_samples_are_undecided(up):
     before = up.live_text()
     done = up("rollout", "--spec", "ngram", "--requests", "2", "--repeats", "2", code=6)
-    assert "(at least 8)" in done.stderr
+    assert "(at least 8)" in done.stdout
     assert up.live_text() == before
 
 
