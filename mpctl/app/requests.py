@@ -36,7 +36,8 @@ class StagingRequest:
 @dataclass(frozen=True, slots=True)
 class SpeculationRequest:
     """A method with its settings and its draft. ``settings``: KEY=VALUE; ``config``: JSON, or ``@FILE`` with it;
-    ``catalogue`` and the listings: files; ``ignored``: preflight checks to override."""
+    ``catalogue`` and the listings: files; ``ignored``: preflight checks to override, ``refused``: warnings that stop
+    the change."""
 
     method: str
     settings: tuple[str, ...] = ()
@@ -48,6 +49,7 @@ class SpeculationRequest:
     gpu: str | None = None
     staging: StagingRequest = field(default_factory=StagingRequest)
     ignored: tuple[str, ...] = ()
+    refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

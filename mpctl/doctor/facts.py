@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -137,6 +137,12 @@ def since_s(stamp: Any, now: datetime) -> float | None:
     except ValueError:
         return None
     return None if when.tzinfo is None else (now - when).total_seconds()
+
+
+def is_budgeted(budgets: Iterable[Thing], labels: Mapping[str, str]) -> bool:
+    """Return whether a PodDisruptionBudget covers pods with these labels; one without a selector covers none."""
+    selectors = (at(budget, "spec", "selector") for budget in budgets)
+    return any(selector is not None and selects(selector, labels) for selector in selectors)
 
 
 def selects(selector: Any, labels: Mapping[str, str]) -> bool:

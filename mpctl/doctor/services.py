@@ -6,7 +6,8 @@ and pods are read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from mpctl import commands
 from mpctl.doctor.access import ARM
@@ -20,6 +21,7 @@ from mpctl.doctor.facts import (
     at,
     condition,
     each,
+    is_budgeted,
     is_true,
     label,
     place,
@@ -29,11 +31,12 @@ from mpctl.doctor.finding import Finding
 from mpctl.doctor.gpus import LIMIT
 from mpctl.estimate.capacity import DRIVER, gpu_nodes
 from mpctl.manifest.engine.starts import starts_vllm
-from mpctl.methods.preflight.drain import path_findings, route_limits
+from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
 
 MEASURED = "KServe 0.20 controller, measured"
 MODE, STOP = "serving.kserve.io/deploymentMode", "serving.kserve.io/stop"
 _ENGINE = "kserve-container"
+SET_LABEL = "leaderworkerset.sigs.k8s.io/name"
 _SILENT_S = 60  # a pod without a PodScheduled condition for so long has no scheduler
 
 
@@ -270,24 +273,57 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def _engines(facts: ClusterFacts) -> Iterator[tuple[str, Thing, Thing]]:
-    """Title, pod template and engine's container of every workload that runs an engine, of each kind."""
+@dataclass(frozen=True)
+class _Workload:
+    """A workload that runs an engine: its ``kind`` as users know it, its pod ``template`` with the ``engine``'s
+    container, ``record`` with replicas and selector."""
+
+    kind: str
+    place: tuple[str, str]
+    record: Thing
+    template: Thing
+    engine: Thing
+
+    @property
+    def title(self) -> str:
+        return f"{self.kind} {'/'.join(filter(None, self.place))}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        added = {SET_LABEL: self.place[1]} if self.kind == "LeaderWorkerSet" else {}
+        return {**(at(self.template, "metadata", "labels") or {}), **added}
+
+    def missing_budget(self, budgets: Sequence[Thing] | None) -> str | None:
+        """Return the command that makes the missing PodDisruptionBudget; None without need."""
+        if budgets is None or (at(self.record, "spec", "replicas") or 1) < 2:
+            return None
+        namespace, name = self.place
+        if is_budgeted((budget for budget in budgets if place(budget)[0] == namespace), self.labels):
+            return None
+        selected = at(self.record, "spec", "selector", "matchLabels") or {SET_LABEL: name}
+        return budget_command(namespace, name, ",".join(f"{key}={value}" for key, value in selected.items()))
+
+
+def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
+    """Every workload that runs an engine, of each kind."""
     for service in facts.known("inferenceservices"):
         deployment = facts.of("deployments", place(service)[0], predictor(service)) or {}
         if engine := engine_of(deployment):
-            yield _title(service), at(deployment, "spec", "template", "spec"), engine
+            yield _Workload("InferenceService", place(service), deployment, at(deployment, "spec", "template"), engine)
     for deployment in facts.known("deployments"):
         owner = next((o for o in each(deployment, "metadata", "ownerReferences") if at(o, "controller")), None)
         kind, name = at(owner, "kind") or "Deployment", at(owner, "name") or place(deployment)[1]
         if kind in ("Deployment", "LLMInferenceService") and label(deployment, SERVICE_LABEL) is None:
-            pod = at(deployment, "spec", "template", "spec")
-            subject = "/".join(filter(None, (place(deployment)[0], str(name))))
-            yield from ((f"{kind} {subject}", pod, engine) for engine in each(pod, "containers") if _is_vllm(engine))
+            template, where = at(deployment, "spec", "template"), (place(deployment)[0], str(name))
+            for engine in each(template, "spec", "containers"):
+                if _is_vllm(engine):
+                    yield _Workload(str(kind), where, deployment, template, engine)
     for group in facts.known("leaderworkersets"):
-        template = at(group, "spec", "leaderWorkerTemplate")
-        pod = at(template, "leaderTemplate", "spec") or at(template, "workerTemplate", "spec")
-        subject = title("LeaderWorkerSet", group)
-        yield from ((subject, pod, engine) for engine in each(pod, "containers") if _is_vllm(engine))
+        templates = at(group, "spec", "leaderWorkerTemplate")
+        template = at(templates, "leaderTemplate") or at(templates, "workerTemplate")
+        for engine in each(template, "spec", "containers"):
+            if _is_vllm(engine):
+                yield _Workload("LeaderWorkerSet", place(group), group, template, engine)
 
 
 def _is_vllm(container: Thing) -> bool:
@@ -297,23 +333,18 @@ def _is_vllm(container: Thing) -> bool:
 
 
 def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:
-    """Answers that a route cuts, and requests that a stopping pod loses."""
-    limits = {}
-    for service in facts.known("inferenceservices"):
-        namespace, name = place(service)
+    """Answers that a route cuts, requests that a stopping pod loses, and pods that may be evicted together."""
+    budgets = facts.read("poddisruptionbudgets")
+    for workload in _engines(facts):
+        namespace, name = workload.place
         routes = [route for route in facts.known("httproutes") if place(route)[0] == namespace]
-        limits[_title(service)] = route_limits(routes, f"{name}-predictor")
-    for subject, pod, engine in _engines(facts):
-        image = str(engine.get("image") or "")
-        for warning in path_findings(subject.split()[0], limits.get(subject, ()), pod, engine, image=image):
-            yield Finding(
-                "answers-cut" if warning.id == "answers-cut" else "requests-lost",
-                "warn",
-                subject,
-                warning.reason,
-                warning.todo,
-                warning.source,
-            )
+        services = [service for service in facts.known("services") if place(service)[0] == namespace]
+        backends = {f"{name}-predictor"} if workload.kind == "InferenceService" else set()
+        limits = route_limits(routes, backends | selected_services(services, workload.labels), name)
+        pod, engine = at(workload.template, "spec"), workload.engine
+        image, budget = str(engine.get("image") or ""), workload.missing_budget(budgets)
+        for warning in path_findings(workload.kind, limits, pod, engine, image=image, budget=budget):
+            yield Finding(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
 
 
 CHECKS = (check_request_path, check_probes, check_stuck, check_surge, check_claims, check_specs)

@@ -92,6 +92,11 @@ def check(
     )
 
 
+def with_refusals(findings: tuple[Finding, ...], refused: tuple[str, ...]) -> tuple[Finding, ...]:
+    """The findings with some warnings as refusals."""
+    return ordered(replace(f, severity="refuse") if f.id in refused and f.severity == "warn" else f for f in findings)
+
+
 def require_known(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> None:
     """Refuse to override an unknown finding.
 

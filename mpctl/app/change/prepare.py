@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl.app.change.change import Change
-from mpctl.app.change.check import Load, check, require_known
+from mpctl.app.change.check import Load, check, require_known, with_refusals
 from mpctl.app.change.checkpoint import read_facts
 from mpctl.app.change.draft import select_draft, with_published_facts
 from mpctl.app.change.source import Source
@@ -42,6 +42,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     notes = (*notes, *_of_runtime(target.service), *source.path_findings())
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=gpu)
+    checked = replace(checked, findings=with_refusals(checked.findings, request.refused))
     require_known(request.ignored, checked.findings)
     before: dict[str, Any] | None = target.service.speculation()
     return Change(

@@ -143,7 +143,8 @@ class FileSource:
         limits = []
         if self._service.kind == "InferenceService":
             timeout = pod.get("timeout")
-            limits = [RouteLimit(f"{self.name} of KServe", float(SHORT_S if timeout is None else timeout), True)]
+            seconds = float(SHORT_S if timeout is None else timeout)
+            limits = [RouteLimit(f"{self.name} of KServe", seconds, self._service.kind)]
         whole = None if "modelFormat" in container else pod  # a runtime may have the rest
         return path_findings(self._service.kind, limits, whole, container, image=self._service.image)
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpctl.cli.options.staging import StagingOptions, staging_options, staging_request
-from mpctl.cli.options.types import F, File, all_of, option
+from mpctl.cli.options.types import F, File, Word, all_of, option
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
     from mpctl.app.requests import SpeculationRequest
 
+# Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
+_PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
 _SECTION: dict[str, Any] = {"section": "Draft and staging"}
 
 
@@ -27,6 +29,7 @@ class SpeculationOptions(StagingOptions):
     target_listing: str | None
     gpu: str | None
     ignore: tuple[str, ...]
+    refuse: tuple[str, ...]
 
 
 def change_options(*, required: bool = True) -> Callable[[F], F]:
@@ -59,6 +62,14 @@ def change_options(*, required: bool = True) -> Callable[[F], F]:
             multiple=True,
             metavar="FINDING",
             help="Preflight finding to override; repeatable.",
+        ),
+        option(
+            "--refuse",
+            section="Speculation",
+            multiple=True,
+            type=Word(_PATH_WARNINGS),
+            metavar="FINDING",
+            help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
         ),
         option(
             "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first).", **_SECTION
@@ -97,6 +108,7 @@ def speculation_request(given: SpeculationOptions) -> SpeculationRequest:
         gpu=given["gpu"],
         staging=staging_request(given),
         ignored=given["ignore"],
+        refused=given["refuse"],
     )
     if not spec.startswith("@"):
         return request

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -117,6 +117,14 @@ def waiting_hook(port: int) -> dict[str, Any]:
     return {"exec": {"command": ["python3", "-c", script]}}
 
 
+def budget_command(namespace: str, name: str, selector: str) -> str:
+    """The command that makes a PodDisruptionBudget for the pods of a service. A single pod may still be evicted:
+    otherwise no node that runs it could be drained."""
+    return (
+        f"kubectl create poddisruptionbudget {name} --namespace {namespace} --selector '{selector}' --max-unavailable 1"
+    )
+
+
 def _loss_finding(gaps: tuple[str, ...], lines: str) -> Finding | None:
     """A warning that replaced pods lose requests; None without a gap."""
     if not gaps:
@@ -128,11 +136,11 @@ def _loss_finding(gaps: tuple[str, ...], lines: str) -> Finding | None:
 @dataclass(frozen=True)
 class RouteLimit:
     """The longest answer that a rule of an HTTPRoute lets pass. ``seconds``: None where the route sets none, 0 for no
-    limit. ``generated``: KServe wrote the route."""
+    limit. ``owner``: kind of the service for which KServe wrote the route, empty for a route of a user."""
 
     route: str
     seconds: float | None
-    generated: bool = False
+    owner: str = ""
 
     @property
     def cuts(self) -> bool:
@@ -142,23 +150,39 @@ class RouteLimit:
     @property
     def todo(self) -> str:
         """The lines that let answers pass."""
-        if self.generated:
+        if self.owner == "InferenceService":
             return f"set spec.predictor.timeout: {ANSWER_S} (seconds); KServe writes it into the route"
-        return f"set timeouts: {{request: {ANSWER_S}s}} in the rules of HTTPRoute {self.route}"
+        rules = "spec.router.route.http.spec.rules" if self.owner else f"the rules of HTTPRoute {self.route}"
+        return f"set timeouts: {{request: {ANSWER_S}s}} in {rules}"
 
 
-def route_limits(routes: Iterable[Json], backend: str) -> tuple[RouteLimit, ...]:
-    """The limits of the rules that lead to a Service."""
+def route_limits(routes: Iterable[Json], backends: Collection[str], service: str = "") -> tuple[RouteLimit, ...]:
+    """The limits of the rules that lead to Services, and of the routes that KServe writes for ``service``."""
     limits: dict[RouteLimit, None] = {}
     for route in routes:
         metadata = route["metadata"]
-        generated = any(owner.get("controller") for owner in metadata.get("ownerReferences") or ())
+        owner: Json = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), {})
+        written = bool(service) and owner.get("name") == service
         for rule in (route.get("spec") or {}).get("rules") or ():
-            if any(ref.get("name") == backend for ref in rule.get("backendRefs") or ()):
-                text = (rule.get("timeouts") or {}).get("request")
-                limit = RouteLimit(str(metadata["name"]), None if text is None else duration_s(text), generated)
-                limits[limit] = None
+            if written or any(ref.get("name") in backends for ref in rule.get("backendRefs") or ()):
+                limits[RouteLimit(str(metadata["name"]), _rule_limit(rule), str(owner.get("kind") or ""))] = None
     return tuple(limits)
+
+
+def _rule_limit(rule: Json) -> float | None:
+    """The shorter of a rule's two timeouts; 0 is none."""
+    timeouts = rule.get("timeouts") or {}
+    given = [duration_s(timeouts[key]) for key in ("request", "backendRequest") if timeouts.get(key) is not None]
+    return min((seconds for seconds in given if seconds), default=0.0) if given else None
+
+
+def selected_services(services: Iterable[Json], labels: Mapping[str, str]) -> frozenset[str]:
+    """The names of the Services that lead to pods with these labels."""
+    return frozenset(
+        str(service["metadata"]["name"])
+        for service in services
+        if (selector := (service.get("spec") or {}).get("selector")) and selector.items() <= labels.items()
+    )
 
 
 def _longest_answer_s(limits: Iterable[RouteLimit]) -> float | None:
@@ -197,13 +221,17 @@ def path_findings(
     *,
     image: str | None,
     port: int = 8080,
+    budget: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Warnings of the path to an engine: routes that cut answers, and a pod that loses requests when it stops.
-    ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its engine's ``container``, None
-    when unknown."""
+    """Warnings of the path to an engine: routes that cut answers, a pod that loses requests when it stops, and pods
+    that may be evicted together. ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its
+    engine's ``container``, None when unknown; ``budget``: the command that makes the missing PodDisruptionBudget."""
     findings = [_cut_finding(limits)]
     if pod is not None and container is not None:
         answer_s = None if findings[0] else _longest_answer_s(limits)
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))
+    if budget is not None:
+        why = "no PodDisruptionBudget covers the pods: node drains and upgrades may evict all of them at once"
+        findings.append(Finding("no-disruption-budget", "warn", why, "Kubernetes, disruptions", budget))
     return tuple(finding for finding in findings if finding)

@@ -126,6 +126,7 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
         _list("deployments", kinds.DEPLOYMENT, namespace),
         *(_list(kind.plural, kind, namespace) for kind in (kinds.LEADER_WORKER_SET, kinds.HTTP_ROUTE)),
+        *(_list(kind.plural, kind, namespace) for kind in (kinds.SERVICE, kinds.DISRUPTION_BUDGET)),
         _list("pods", kinds.POD, namespace, SERVICE_LABEL),
         _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
         _list("ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"),

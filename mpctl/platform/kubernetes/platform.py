@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +20,12 @@ from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
 from mpctl.methods import Finding
-from mpctl.methods.preflight.drain import RouteLimit, path_findings, route_limits
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
 from mpctl.platform.kubernetes.api.kinds import (
     DEPLOYMENT,
     INFERENCE_SERVICE,
     LEADER_WORKER_SET,
     LLM_INFERENCE_SERVICE,
-    POD,
     Kind,
 )
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
@@ -36,21 +33,21 @@ from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
-from mpctl.platform.kubernetes.httproute.weights import backend_of, require_possible
+from mpctl.platform.kubernetes.httproute.weights import require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
-from mpctl.platform.kubernetes.service.conditions import expected_container, is_draining, is_ready, port_of
+from mpctl.platform.kubernetes.service.conditions import expected_container, is_draining, is_ready
 from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of, speculation_of
 from mpctl.platform.kubernetes.service.inference_service import LiveService
 from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
+from mpctl.platform.kubernetes.service.request_path import request_path_findings
 from mpctl.platform.kubernetes.service.shape import (
     engine_container,
     is_grouped,
     is_llm,
     is_plain,
-    pod_selector,
     shape_of,
 )
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
@@ -233,19 +230,9 @@ class KubernetesPlatform:
         return next((str(container["image"]) for container in containers if container.get("image")), None)
 
     def path_findings(self) -> tuple[Finding, ...]:
-        """Return warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop.
-        Nothing is said of routes that may not be read, nor without a pod."""
-        isvc, kind = self.isvc(), self.reader.resource.name
-        limits: tuple[RouteLimit, ...] = ()
-        if self.reader.resource is INFERENCE_SERVICE:
-            with suppress(NotPermitted):
-                limits = route_limits(self._routes.all(), backend_of(self._service))
-        pods = self.client.list(POD, self._namespace, labels=pod_selector(isvc)) or []
-        ready = [pod["spec"] for pod in pods if is_ready(pod)]
-        if not ready:
-            return path_findings(kind, limits, None, None, image=None)
-        container = engine_container(ready[-1]["containers"])
-        return path_findings(kind, limits, ready[-1], container, image=container.get("image"), port=port_of(container))
+        """Return warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop,
+        pods that may be evicted together. Nothing is said of what may not be read, nor of pods without one."""
+        return request_path_findings(self.client, self.isvc(), self.reader.resource)
 
     def scaling(self) -> Json | None:
         """Return the autoscaler's limits for the plan; None without one, and in Knative mode, where the limits are part

@@ -47,6 +47,23 @@ def leader_worker_set_that_aborts(o):
     o["leaderworkersets"] = [{"metadata": plain["metadata"], "spec": template}]
 
 
+@fault(("no-disruption-budget", "warn"))
+def replicas_that_one_drain_evicts(o):
+    the(o, "deployments")["spec"]["replicas"] = 2
+    other = {"metadata": meta("other", "chat"), "spec": {"selector": {"matchLabels": {"app": "other"}}}}
+    o["poddisruptionbudgets"] = [other, {"metadata": meta("none", "chat"), "spec": {}}]
+
+
+@fault(("requests-lost", "warn"), ("answers-cut", "warn"))
+def route_of_a_user_to_the_service_of_a_plain_deployment(o):
+    plain = workload("plain")
+    plain["spec"]["template"]["metadata"] = {"labels": {"app": "plain"}}
+    o["deployments"].append(plain)
+    o["services"] = [{"metadata": meta("front", "chat"), "spec": {"selector": {"app": "plain"}}}]
+    rule = {"backendRefs": [{"name": "front"}]}
+    o["httproutes"] = [{"metadata": meta("users", "chat"), "spec": {"rules": [rule]}}]
+
+
 @fault(("answers-cut", "warn"))
 def route_of_kserve_with_its_own_timeout(o):
     rule = {"backendRefs": [{"name": "qwen-predictor"}], "timeouts": {"request": "60s"}}

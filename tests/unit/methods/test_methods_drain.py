@@ -12,6 +12,7 @@ from mpctl.methods.preflight.drain import (
     path_findings,
     pod_end,
     route_limits,
+    selected_services,
     waiting_hook,
 )
 
@@ -104,7 +105,7 @@ def test_the_lines_name_the_field_of_the_kind(kind, pod):
 
 
 def test_the_drain_to_add_fits_the_timeout_to_add():
-    limits = route_limits([route(timeouts={"request": "60s"}, controller=True)], "qwen-predictor")
+    limits = route_limits([route(timeouts={"request": "60s"}, controller=True)], {"qwen-predictor"})
     cut, lost = path_findings(KIND, limits, {}, {}, image=NEW)
     assert "timeout: 1800" in cut.todo and "--shutdown-timeout=1800" in lost.todo
 
@@ -118,13 +119,14 @@ def route(name="qwen", *, timeouts=None, controller=False, backend="qwen-predict
 @pytest.mark.parametrize(
     ("timeouts", "controller", "said", "todo"),
     [
+        ({"request": "600s", "backendRequest": "20s"}, False, "cut after 20 s", "timeouts: {request: 1800s}"),
         ({"request": "60s"}, True, "answers are cut after 60 s by HTTPRoute qwen", "spec.predictor.timeout: 1800"),
         ({"request": "30s"}, False, "answers are cut after 30 s by HTTPRoute qwen", "timeouts: {request: 1800s}"),
         (None, False, "sets no timeouts.request", "timeouts: {request: 1800s}"),
     ],
 )
 def test_a_route_that_cuts_answers_is_named_with_the_line_to_add(timeouts, controller, said, todo):
-    limits = route_limits([route(timeouts=timeouts, controller=controller)], "qwen-predictor")
+    limits = route_limits([route(timeouts=timeouts, controller=controller)], {"qwen-predictor"})
     (finding,) = path_findings(KIND, limits, None, None, image=None)
     assert finding.id == "answers-cut" and said in finding.reason and todo in finding.todo
 
@@ -132,20 +134,20 @@ def test_a_route_that_cuts_answers_is_named_with_the_line_to_add(timeouts, contr
 def test_routes_with_the_same_limit_are_named_once():
     """KServe writes two routes for a service: one for its host name, one for the predictor's."""
     both = [route(name, timeouts={"request": "60s"}, controller=True) for name in ("qwen", "qwen-predictor")]
-    (finding,) = path_findings(KIND, route_limits(both, "qwen-predictor"), None, None, image=None)
+    (finding,) = path_findings(KIND, route_limits(both, {"qwen-predictor"}), None, None, image=None)
     assert finding.reason == "answers are cut after 60 s by HTTPRoute qwen, qwen-predictor"
 
 
 def test_a_route_with_a_long_limit_or_none_passes():
     for request in ("30m", "0s", "1h30m"):
-        limits = route_limits([route(timeouts={"request": request})], "qwen-predictor")
+        limits = route_limits([route(timeouts={"request": request})], {"qwen-predictor"})
         assert path_findings(KIND, limits, None, None, image=None) == ()
-    assert route_limits([route(backend="other")], "qwen-predictor") == ()
+    assert route_limits([route(backend="other")], {"qwen-predictor"}) == ()
 
 
 def test_the_longest_answer_of_the_routes_is_what_a_pod_must_finish():
     limits = route_limits(
-        [route(timeouts={"request": "300s"}), route("b", timeouts={"request": "0s"})], "qwen-predictor"
+        [route(timeouts={"request": "300s"}), route("b", timeouts={"request": "0s"})], {"qwen-predictor"}
     )
     pod = {"terminationGracePeriodSeconds": 120}
     container = {"args": ["--shutdown-timeout=90"], "lifecycle": SLEEP}
@@ -157,3 +159,24 @@ def test_the_longest_answer_of_the_routes_is_what_a_pod_must_finish():
 @pytest.mark.parametrize(("text", "seconds"), [("60s", 60), ("1h30m", 5400), ("500ms", 0.5), ("0s", 0), ("30m", 1800)])
 def test_durations_of_the_gateway_api(text, seconds):
     assert duration_s(text) == seconds
+
+
+def test_a_route_that_kserve_writes_for_an_llm_service_names_its_field():
+    owner = {"controller": True, "kind": "LLMInferenceService", "name": "big"}
+    rule = {"backendRefs": [{"kind": "InferencePool", "name": "big-inference-pool"}], "timeouts": {"request": "30s"}}
+    (limit,) = route_limits(
+        [{"metadata": {"name": "r", "ownerReferences": [owner]}, "spec": {"rules": [rule]}}], (), "big"
+    )
+    assert limit.todo == "set timeouts: {request: 1800s} in spec.router.route.http.spec.rules"
+
+
+def test_services_lead_to_pods_whose_labels_they_select():
+    services = [
+        {"metadata": {"name": name}, "spec": spec}
+        for name, spec in {
+            "mine": {"selector": {"app": "qwen"}},
+            "narrower": {"selector": {"app": "qwen", "tier": "canary"}},
+            "external": {"type": "ExternalName"},
+        }.items()
+    ]
+    assert selected_services(services, {"app": "qwen", "team": "chat"}) == {"mine"}

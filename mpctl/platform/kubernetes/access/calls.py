@@ -74,6 +74,7 @@ def _rows(
 
 _PREFLIGHT_COMMANDS = ("plan", "preflight", "render", "diff")
 _POD_COMMANDS = ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
+_PATH_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 _GPU_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 
 TABLE: tuple[Row, ...] = (
@@ -91,9 +92,11 @@ TABLE: tuple[Row, ...] = (
     *_rows(
         "list",
         kinds.HTTP_ROUTE,
-        ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS),
+        ("status", *_PATH_COMMANDS),
         "who gets the users' traffic, and how long an answer may take",
     ),
+    *_rows("list", kinds.SERVICE, _PATH_COMMANDS, "routes that lead to the service"),
+    *_rows("list", kinds.DISRUPTION_BUDGET, _PATH_COMMANDS, "whether its pods may be evicted together"),
     # mpctl's own records
     *_rows(
         "get",

@@ -130,7 +130,13 @@ def test_preflight_of_a_file(cli, offline):
     assert finding["reason"] == "answers are cut after 60 s by HTTPRoute qwen3-8b of KServe"
     assert finding["todo"].startswith("set spec.predictor.timeout: 1800")
     assert record["unchecked"]
-    assert done.code in (0, 9)
+    assert done.code == 0
+
+    done = cli("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--refuse", "answers-cut", "-o", "json")
+    (finding,) = yaml.safe_load(done.out)["findings"]
+    assert (finding["severity"], done.code) == ("refuse", 9)
+    done = cli("preflight", "qwen3-8b", "-f", str(KSERVE), "--spec", "ngram", "--refuse", "answer-cut")
+    assert done.code == 2 and "did you mean answers-cut" in done.err
 
 
 def test_a_manifest_from_standard_input(cli, offline, monkeypatch):

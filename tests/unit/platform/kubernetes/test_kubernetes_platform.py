@@ -223,6 +223,17 @@ def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
     one, _ = platform(service(), drained, route)
     assert one.path_findings() == ()
 
+    second = {**drained, "metadata": {**drained["metadata"], "name": "demo-2"}}
+    one, cluster = platform(service(), drained, second, route)
+    (finding,) = one.path_findings()
+    assert finding.id == "no-disruption-budget"
+    assert finding.todo == (
+        "kubectl create poddisruptionbudget demo --namespace ns "
+        "--selector 'serving.kserve.io/inferenceservice=demo' --max-unavailable 1"
+    )
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "demo"}, "spec": {"selector": {}}}
+    assert platform(service(), drained, second, route, budget)[0].path_findings() == ()
+
     def refused(kind, *_, **__):
         if kind.name == "HTTPRoute":
             raise NotPermitted("httproutes are forbidden")
