@@ -220,13 +220,17 @@ class MemoryPlatform:
 
 class MemoryStore:
     """``mpctl.rollout.ports.Store`` on lists; every entry passes through its line. Revisions and records are on the
-    disk with the next entry, as a cluster's are within the lease; so a command that dies loses them."""
+    disk with the next entry, as a cluster's are within the lease, and records with every ``SEALED``-th write, where a
+    cluster goes by time; so a command that dies loses the ones since."""
+
+    SEALED = 2
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world
         self._waiting: list[Entry] = []
         self._added: list[Revision] = []
         self._unsealed: dict[tuple[str, str], dict[str, Any]] = {}
+        self._writes = 0
 
     def revisions(self) -> tuple[Revision, ...]:
         return (*self._world.disk.revisions, *self._added)
@@ -247,8 +251,8 @@ class MemoryStore:
             disk = self._world.disk
             disk.ledger.extend(Entry.from_line(entry.to_line()) for entry in self._waiting)
             disk.revisions += self._added
-            disk.records |= self._unsealed
-            self._waiting, self._added, self._unsealed = [], [], {}
+            self._waiting, self._added = [], []
+            self._seal()
 
     def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
         with self._world.acting("save"):
@@ -258,6 +262,13 @@ class MemoryStore:
         with self._world.acting("save"):
             for name, record in {**(raw or {}), **records}.items():
                 self._unsealed[operation, name] = record
+            self._writes += 1
+            if self._writes == self.SEALED:
+                self._seal()
+
+    def _seal(self) -> None:
+        self._world.disk.records |= self._unsealed
+        self._unsealed, self._writes = {}, 0
 
     def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
         return self._records().get((operation, name))
