@@ -1,8 +1,10 @@
 """Runs ``mpctl`` and ends it with SIGKILL when the load Job has answered its N-th block and nothing of it is kept yet.
+Prints the lines that the scripted load client logs of these blocks.
 
 ``python -m tests.cluster.killed_sending N rollout --spec ngram ...``
 """
 
+import json
 import os
 import signal
 import sys
@@ -15,9 +17,13 @@ send = JobClient.send
 answered = []
 
 
-def send_and_die(self, *arguments, key, **options):
-    sent = send(self, *arguments, key=key, **options)
-    answered.extend([key] if key else [])
+def send_and_die(self, endpoint, prompts, *arguments, key, **options):
+    sent = send(self, endpoint, prompts, *arguments, key=key, **options)
+    if key:
+        answered.append(key)
+        line = [json.dumps({"prompt": prompts[0]})]
+        sys.stdout.write(f"sent to {endpoint.address}/v1/chat/completions: {line}\n")
+        sys.stdout.flush()
     if len(answered) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
     return sent

@@ -49,21 +49,29 @@ def test_a_job_of_the_engines_image_sends_the_load_and_is_removed(cluster, names
     assert namespace.jobs_made() == 1
 
 
-def test_a_block_that_was_sent_is_not_sent_again_after_a_kill(cluster, namespace, mpctl, tmp_path):
+def test_no_measured_block_is_sent_again_after_a_kill(cluster, namespace, mpctl, tmp_path):
+    """Their records died with the command. The pod answers all of them again; only warm-ups are sent again."""
     cluster.pods.rule(lambda pod: {"script": STEADY})
     namespace.deploy(CONTAINERS)
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     few = ("--requests", "4", "--repeats", "4", "--max-tokens", "16", "--policy", str(policy))
-    mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=3, killer="killed_sending")
+    killed = mpctl("rollout", "--spec", "ngram", *few, code=-9, kill_after=7, killer="killed_sending")
+    measured = sent(killed.stdout)
     (pod,) = namespace.client.list("pods", labels="mpctl.dev/part=load")
     log = cluster.pods.named(namespace.name, pod["metadata"]["name"]).log("load")
-    last = [line for line in log.read_text().splitlines() if line.startswith("sent to")][-1]
+    before = sent(log.read_text())
+    assert [before.count(line) for line in measured] == [1] * 7
     assert "promoted: service" in mpctl("resume").stderr
-    lines = log.read_text().splitlines()
-    assert lines.count(last) == 1
-    assert len(lines) > lines.index(last) + 1  # the same pod went on
+    after = sent(log.read_text())
+    assert [after.count(line) for line in measured] == [1] * 7
+    assert len(after) > len(before)  # the same pod went on
     namespace.client.wait("nothing of the Job is left", lambda: not load_objects(namespace))
+
+
+def sent(text):
+    """Lines with the engine's address and the first prompt of a block."""
+    return [line for line in text.splitlines() if line.startswith("sent to")]
 
 
 PREPARED = {"lifecycle": {"postStart": {"exec": {"command": ["true"]}}}, "envFrom": [{"secretRef": {"name": "hers"}}]}

@@ -2,6 +2,8 @@
 
 import http.server
 import json
+import random
+import re
 import signal
 import socket
 import subprocess
@@ -72,13 +74,20 @@ def engine():
 class Agent:
     """The process, and how to ask it."""
 
-    def __init__(self, folder, idle_s="600"):
+    def __init__(self, folder, idle_s="600", kept_bytes=None):
         scripts = folder / "scripts"
         modules = folder / "modules" / "vllm"
         for part in (scripts, modules / "benchmarks", modules / "utils", folder / "work"):
             part.mkdir(parents=True)
         for path in (load_job._AGENT, WORKER, WORKER.with_name("distribution.py"), PACED):
             (scripts / path.name).write_text(path.read_text())
+        if kept_bytes:
+            with (scripts / "agent.py").open("r+") as script:
+                text, count = re.subn(r"(?m)^KEPT_BYTES = .*", f"KEPT_BYTES = {kept_bytes}", script.read())
+                assert count == 1
+                script.seek(0)
+                script.write(text)
+                script.truncate()
         for name in ("__init__", "benchmarks/__init__", "utils/__init__"):
             (modules / f"{name}.py").write_text("")
         (modules / "benchmarks" / "serve.py").write_text(CLIENT)
@@ -184,11 +193,28 @@ def test_what_goes_wrong_is_told_and_the_next_block_goes_on(agent, engine):
     assert agent.sent() == [[2, None]] * 2  # the mute one was sent, the others were not
 
 
-def test_finished_blocks_are_kept_for_a_while(agent):
-    for number in range(6):
-        agent.send(str(number), None)
-    assert agent.client.get("/blocks/5").json()["result"] == {"prompts": ["a", "b"]}
-    assert agent.client.get("/blocks/0").status_code == 404
+def test_every_finished_block_is_found_again(agent):
+    """A command that continues a killed one asks for all blocks whose records were not sealed."""
+    first = [agent.send(str(number), None).json() for number in range(12)]
+    assert [agent.send(str(number), None).json() for number in range(12)] == first
+    assert len(agent.sent()) == 12
+
+
+def test_the_oldest_blocks_are_forgotten_where_memory_would_run_out(tmp_path):
+    made = Agent(tmp_path, kept_bytes=600_000).until_ready()
+    rng = random.Random(1)
+    for number in range(4):
+        assert made.send(str(number), None, prompts=[rng.randbytes(150_000).hex()]).status_code == 200
+    assert [made.client.get(f"/blocks/{number}").status_code for number in range(4)] == [404, 200, 200, 200]
+    made.send("large", None, prompts=[rng.randbytes(600_000).hex()])
+    assert made.client.get("/blocks/large").status_code == 200
+    assert made.client.get("/blocks/3").status_code == 404
+    made.close()
+
+
+def test_a_block_that_failed_is_sent_again_when_it_is_asked_for(agent):
+    assert "error" in agent.send("one", None, model="broken").json()
+    assert agent.send("one", None).json()["result"] == {"prompts": ["a", "b"]}
 
 
 def test_prompts_arrive_as_they_are(agent):

@@ -6,9 +6,10 @@ itself goes from here to the engine's pod.
 
 ``POST /blocks/KEY`` takes ``{"arguments", "prompts", "token", "metrics"}``: the arguments of ``vllm bench serve`` (its
 data set is ``prompts.jsonl``, its result ``result.json`` in the working directory) and the engine's address for
-counters. A key that is known is not sent again. ``GET /blocks/KEY?wait=S`` answers 202 while it runs, then
-``{"result", "before", "after"}`` or ``{"error"}``: the engine's counters are read here, right around the block, so that
-a block is whole also for a command that was killed meanwhile and asks again.
+counters. A key that is known is not sent again, unless its block failed. ``GET /blocks/KEY?wait=S`` answers 202 while
+it runs, then ``{"result", "before", "after"}`` or ``{"error"}``: the engine's counters are read here, right around the
+block, so that a block is whole also for a command that was killed meanwhile and asks again. Such a command asks for
+every block whose record was not sealed, so all are kept that fit into ``KEPT_BYTES``.
 
 A block with ``"held": true`` is a part of one that several pods send. Its client waits at a start barrier right before
 its first request. ``GET /start/KEY?wait=S`` answers 202 until it is there, then ``{"started"}``; ``POST /start/KEY``
@@ -44,7 +45,7 @@ REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20
 METRICS_BYTES = 2 * 2**20
 BARRIER_S = 120.0  # until the start signal; the command that would give it is gone
-KEPT = 4  # finished blocks; whoever asks again asks for the last one
+KEPT_BYTES = 128 * 2**20  # compressed; the pod may use 4 GiB
 HERE = Path(__file__).parent
 
 
@@ -108,7 +109,8 @@ class Blocks:
         self.used = time.monotonic()
         self.working = 0
         self._barriers: dict[str, Barrier] = {}
-        self._known: OrderedDict[str, dict[str, Any] | None] = OrderedDict()
+        self._known: OrderedDict[str, bytes | None] = OrderedDict()  # compressed; None while it is sent
+        self._failed: set[str] = set()
         self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self._changed = threading.Condition()
         self._paced: subprocess.Popen[str] | None = None
@@ -116,11 +118,12 @@ class Blocks:
         threading.Thread(target=self._work, daemon=True).start()
 
     def add(self, key: str, block: dict[str, Any]) -> None:
-        """Take a block on, unless it is known."""
+        """Take a block on, unless it is known and did not fail."""
         with self._changed:
-            if key in self._known:
+            if key in self._known and key not in self._failed:
                 return
             self._known[key] = None
+            self._failed.discard(key)
             if block.get("held"):
                 self._barriers[key] = Barrier()
             self.working += 1
@@ -132,8 +135,8 @@ class Blocks:
             if key not in self._known:
                 return 404, {"error": "no such block"}
             self._changed.wait_for(lambda: self._known[key] is not None, wait_s)
-            answer = self._known[key]
-        return (202, {}) if answer is None else (200, answer)
+            packed = self._known[key]
+        return (202, {}) if packed is None else (200, json.loads(gzip.decompress(packed)))
 
     def barrier(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
         """Return status and state of a block at its barrier after at most ``wait_s`` seconds."""
@@ -163,15 +166,27 @@ class Blocks:
                 answer = self._send(block, self._barriers.get(key))
             except (OSError, ValueError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
+            packed = gzip.compress(json.dumps(answer).encode(), compresslevel=3)
             with self._changed:
-                self._known[key] = answer
+                self._known[key] = packed
+                self._known.move_to_end(key)
+                if "error" in answer:
+                    self._failed.add(key)
                 self.working -= 1
-                done = [k for k, answer in self._known.items() if answer is not None]
-                for old in done[:-KEPT]:
-                    del self._known[old]
-                    self._barriers.pop(old, None)
+                self._forget_oldest(key)
                 self._changed.notify_all()
             self.used = time.monotonic()
+
+    def _forget_oldest(self, newest: str) -> None:
+        done = {key: len(packed) for key, packed in self._known.items() if packed is not None}
+        size = sum(done.values())
+        for key, length in done.items():
+            if size <= KEPT_BYTES or key == newest:
+                return
+            size -= length
+            del self._known[key]
+            self._failed.discard(key)
+            self._barriers.pop(key, None)
 
     def _send(self, block: dict[str, Any], barrier: Barrier | None) -> dict[str, Any]:
         lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in block["prompts"])

@@ -2,8 +2,8 @@
 
 The load goes from the Job's pods to the arm's own pod, by its address: a Service may lead to several pods, whose
 counters could not be told apart. Every block has a name, made of the operation, the block and the engine's address. A
-pod keeps the last ones it sent: a command that comes after one that was killed finds the block running or finished and
-does not send it again.
+pod keeps the blocks that it sent: a command that continues a killed one finds a block running or finished and does not
+send it again, also those whose records died with the killed command.
 
 Several pods send a shard each of one block. A start barrier releases them together: every pod reports that its client
 is about to send, with the time of its clock, and gets a moment some tenths of a second ahead in the same clock. A block
