@@ -31,7 +31,18 @@ def test_a_preflight_judges_adaptive_verification_by_the_gpu_of_the_nodes(cluste
     found = mpctl.json(*asked, code=None)["findings"]
     (finding,) = [finding for finding in found if finding["id"] == "adaptive-verification"]
     assert (finding["severity"], finding["reason"].partition(" the ")[0]) == ("refuse", "on L4")
-    nodes = [c for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.resource == "nodes"]
-    assert [call.verb for call in nodes] == ["list"]
+    assert nodes_read(cluster) == ["list"]
+
+
+def test_a_preflight_reads_the_nodes_once_for_a_draft_and_not_without(cluster, namespace, mpctl):
+    """The memory that a draft needs is compared with the GPU's."""
+    namespace.deploy(CONTAINERS)
+    mpctl("preflight", "--spec", "ngram", code=None)
+    assert nodes_read(cluster) == []
     mpctl("preflight", "--spec", "eagle3", "--draft", "org/head", code=None)
-    assert len([c for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.resource == "nodes"]) == 1
+    assert nodes_read(cluster) == ["list"]
+
+
+def nodes_read(cluster):
+    """Verbs of mpctl's requests for nodes so far."""
+    return [c.verb for c in cluster.proxy.calls if c.agent.startswith("mpctl") and c.resource == "nodes"]

@@ -56,11 +56,7 @@ def check(
     log: str | None,
     gpu: str | None,
 ) -> Checked:
-    """Run every preflight rule. ``notes``: of the spec; ``log``: the serving engine's.
-
-    Raises:
-        InputError: ``gpu`` is unknown.
-    """
+    """Run every preflight rule. ``notes``: of the spec; ``log``: the serving engine's."""
     spec = staged.spec
     facts = facts_of(
         target.service,
@@ -97,6 +93,16 @@ def with_refusals(findings: tuple[Finding, ...], refused: tuple[str, ...]) -> tu
     return ordered(replace(f, severity="refuse") if f.id in refused and f.severity == "warn" else f for f in findings)
 
 
+def require_listed(gpu: str | None) -> None:
+    """Refuse a GPU of --gpu that is not in the table.
+
+    Raises:
+        InputError: it is not; the hint lists those that are.
+    """
+    if gpu is not None and gpu_gib(gpu) is None:
+        raise InputError(f"{gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
+
+
 def require_known(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> None:
     """Refuse to override an unknown finding.
 
@@ -119,13 +125,12 @@ def estimate_memory(
     log: str | None = None,
     concurrency: int | None = None,
 ) -> Estimate:
-    """The KV pool before and after.
+    """The KV pool before and after. A ``gpu`` that is not in the table is as good as none.
 
     Raises:
         NotEstimated: dimensions or memory are unknown.
-        InputError: ``gpu`` is unknown.
     """
-    gib = _gpu_gib(gpu)
+    gib = gpu_gib(gpu)
     facts = target.checkpoint.facts
     name = target_name_of(target.service, target.name)
     shape = (facts.shape if facts else None) or model_shape(name)
@@ -137,13 +142,6 @@ def estimate_memory(
     joined = DraftMemory(draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served))
     logged = None if log is None else read_log(log)
     return estimate(shape, joined, served, log=logged, target_gib=loaded_gib(target.service, facts, shape))
-
-
-def _gpu_gib(gpu: str | None) -> float | None:
-    gib = None if gpu is None else gpu_gib(gpu)
-    if gpu is not None and gib is None:
-        raise InputError(f"{gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
-    return gib
 
 
 def _served(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl.app.change.change import Change
-from mpctl.app.change.check import Load, check, require_known, with_refusals
+from mpctl.app.change.check import Load, check, require_known, require_listed, with_refusals
 from mpctl.app.change.checkpoint import read_facts
 from mpctl.app.change.draft import select_draft, with_published_facts
 from mpctl.app.change.source import Source
@@ -28,6 +28,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     check_request(request.staging)
+    require_listed(request.gpu)
     config = read_config(request.config)
     target = _target(source, request)
     selection = select_draft(target, request, config)

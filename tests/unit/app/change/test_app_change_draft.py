@@ -71,7 +71,10 @@ def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, na
     assert change.draft_name == named
 
 
-@pytest.mark.parametrize(("options", "most"), [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440)])
+@pytest.mark.parametrize(
+    ("options", "most"),
+    [({}, 54704), ({"gpu": "H100-SXM-94"}, 49440), ({"gpu": "a GPU that no table has"}, 54704)],
+)
 def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
     from eagle3_head import Head
 

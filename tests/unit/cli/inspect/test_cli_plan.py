@@ -212,6 +212,8 @@ def test_no_method_and_an_unknown_gpu_are_input_errors(cli, manifest):
     assert (none.code, "--spec: no method is named" in none.err) == (2, True)
     gpu = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L5", "--traffic", "code")
     assert (gpu.code, "--gpu: 'L5' is not in the table" in gpu.err) == (2, True)
+    checked = cli("preflight", *manifest, "--spec", "ngram", "--gpu", "L5")
+    assert (checked.code, "--gpu: 'L5' is not in the table" in checked.err) == (2, True)
 
 
 def test_the_html_page_has_a_picture_with_band_knee_and_pool_and_loads_nothing(cli, manifest):
