@@ -156,12 +156,16 @@ class Pools(Construct):
         """The newest release of *image* for the minor of the control plane, read at every plan."""
         address = "gpu_image" if image == GPU_IMAGE else "system_image"
         if image not in self._releases:
-            minor = self.cluster["version"]
-            path = f"/aws/service/eks/optimized-ami/{minor}/{RELEASES[image]}/recommended/release_version"
+            path = release_parameter(self.cluster["version"], image)
             parameter = data(self, "aws_ssm_parameter", address, name=path)
             # The provider marks every parameter as a secret; this one is public.
             self._releases[image] = f"${{nonsensitive({parameter.expression('value')})}}"
         return self._releases[image]
+
+
+def release_parameter(minor: str, image: str) -> str:
+    """The public SSM parameter with the newest release of an image."""
+    return f"/aws/service/eks/optimized-ami/{minor}/{RELEASES[image]}/recommended/release_version"
 
 
 def model_volume(

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from infra.aws.policies import PROBES
+from infra.aws.pools import GPU_IMAGE, RELEASES, release_parameter
 from mpctl.errors import MpctlError, NotPermitted
 from stacks.base import Plan
 from stacks.preflight.facts import AccountFacts, Quota
@@ -54,6 +55,7 @@ class Reader:
             quotas={**self.gpu_quotas(machines), **self.network_quotas()},
             taken=self.taken(),
             denied=self.denied(),
+            image_moves=self.image_moves(),
         )
 
     def ask(self, service: str, call: str, **arguments: Any) -> Any:
@@ -85,6 +87,26 @@ class Reader:
             return None
         results = response["EvaluationResults"]
         return tuple(one["EvalActionName"] for one in results if one["EvalDecision"] != "allowed")
+
+    def image_moves(self) -> dict[str, tuple[str, str]]:
+        """Node groups of the existing cluster whose image release is not the one that a deploy gives them."""
+        listed = self.ask("eks", "list_nodegroups", clusterName=self.plan.name)
+        moves = {}
+        for name in (listed or {}).get("nodegroups", ()):
+            response = self.ask("eks", "describe_nodegroup", clusterName=self.plan.name, nodegroupName=name)
+            group = (response or {}).get("nodegroup", {})
+            release = self.release(group.get("amiType", ""))
+            if release and group.get("releaseVersion") not in (None, release):
+                moves[name] = (group["releaseVersion"], release)
+        return moves
+
+    def release(self, image: str) -> str | None:
+        """The pinned release of the GPU nodes' image, the newest one of another; None where it could not be read."""
+        pinned = self.plan.settings.eks_image if image == GPU_IMAGE else None
+        if pinned or image not in RELEASES:
+            return pinned
+        response = self.ask("ssm", "get_parameter", Name=release_parameter(self.plan.minor, image))
+        return response and str(response["Parameter"]["Value"])
 
     def zones(self) -> tuple[str, ...] | None:
         response = self.ask("ec2", "describe_availability_zones")

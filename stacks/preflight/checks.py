@@ -44,6 +44,7 @@ def assess(plan: Plan, facts: AccountFacts) -> tuple[Finding, ...]:
         *_offerings(plan, facts),
         *_gpu_quota(plan, facts),
         *_upgrades(plan, facts),
+        *_image_moves(facts),
         *_interruptions(plan),
         *_room(facts),
         *_names(facts),
@@ -152,6 +153,18 @@ def _upgrades(plan: Plan, facts: AccountFacts) -> Iterator[Finding]:
                     f"{quota.name} has no room for a spare node of {spare} {quota.unit}, which an upgrade starts first",
                     f"raise it at {quota.console}, or set gpu.surge: false; then {down}",
                 )
+
+
+def _image_moves(facts: AccountFacts) -> Iterator[Finding]:
+    """Name the node groups whose nodes a deploy replaces for another image."""
+    for group, (old, new) in facts.image_moves.items():
+        yield Finding(
+            "image",
+            Outcome.WARN,
+            f"node group {group} moves from image {old} to {new}: its nodes, and the services on them, are replaced "
+            "one after the other",
+            f"gpu.eks_image: {old} keeps the image of GPU nodes" if group.startswith("gpu-") else "",
+        )
 
 
 # Sold as spot or flex-start only (Compute Engine, "GPU machine types", A3 High with fewer than 8 GPUs).

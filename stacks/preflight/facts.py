@@ -27,7 +27,8 @@ class AccountFacts:
     ``identity``: who deploys; ``offered``: machine type -> zones that offer it; ``quotas``: by the purpose they serve
     (gpu, gpu-total, network, address); ``taken``: names that the deploy would make and that exist already;
     ``apis_off``: services of Google Cloud that are not enabled; ``denied``: rights that a deploy needs and the identity
-    lacks, None where they could not be asked.
+    lacks, None where they could not be asked; ``image_moves``: node groups of EKS that a deploy gives other images,
+    each with the release it has and the one it gets.
     """
 
     identity: str
@@ -37,3 +38,4 @@ class AccountFacts:
     taken: tuple[str, ...] = ()
     apis_off: tuple[str, ...] | None = ()
     denied: tuple[str, ...] | None = ()
+    image_moves: Mapping[str, tuple[str, str]] = field(default_factory=dict)

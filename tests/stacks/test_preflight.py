@@ -208,6 +208,34 @@ def test_rights_are_asked_of_the_accounts_own_evaluation(eks: Plan, monkeypatch:
     assert asked[-1]["PolicySourceArn"] == "arn:aws:iam::210987654321:role/deployer"
 
 
+def test_node_groups_that_a_deploy_gives_another_image_are_named(eks: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
+    from stacks.preflight.aws import Reader
+
+    groups = {
+        "gpu-l4-1": {"amiType": "AL2023_x86_64_NVIDIA", "releaseVersion": "1.35.1-20261001"},
+        "system-1": {"amiType": "AL2023_x86_64_STANDARD", "releaseVersion": "1.35.2-20261101"},
+    }
+
+    def ask(self: Reader, service: str, call: str, **arguments: Any) -> Any:
+        if call == "get_parameter":
+            assert arguments["Name"].startswith(f"/aws/service/eks/optimized-ami/{eks.minor}/amazon-linux-2023/x86_64/")
+            return {"Parameter": {"Value": "1.35.2-20261101"}}
+        return (
+            {"nodegroups": [*groups]}
+            if call == "list_nodegroups"
+            else {"nodegroup": groups[arguments["nodegroupName"]]}
+        )
+
+    monkeypatch.setattr(Reader, "ask", ask)
+    moves = Reader(eks).image_moves()
+    assert moves == {"gpu-l4-1": ("1.35.1-20261001", "1.35.2-20261101")}
+    text = report(eks, assess(eks, replace(WELL, image_moves=moves)))
+    assert "node group gpu-l4-1 moves from image 1.35.1-20261001 to 1.35.2-20261101" in text
+    assert "gpu.eks_image: 1.35.1-20261001 keeps" in text
+    pinned = replace(eks, settings=replace(eks.settings, eks_image="1.35.1-20261001"))
+    assert Reader(pinned).image_moves() == {}
+
+
 def test_prices_and_the_policy_need_no_credentials(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
