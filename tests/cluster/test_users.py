@@ -14,7 +14,7 @@ from .test_journey_deployment import DEPLOYMENT, SERVICE
 
 TOKEN_S = 0.02
 QUESTION = " ".join(f"word{number}" for number in range(40))
-QUICK = ("--requests", "4", "--repeats", "12", "--max-tokens", "24", "--load", "local", "--users-window", "3s")
+QUICK = ("--requests", "4", "--repeats", "12", "--max-tokens", "12", "--load", "local", "--users-window", "3s")
 
 
 class Users:
