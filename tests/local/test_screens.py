@@ -1,35 +1,37 @@
 """Screens on a terminal: no line is wider than it. What goes to a pipe has a line per row."""
 
-import pytest
-
 
 def too_wide(lines, columns):
     return [line for line in lines if len(line) > columns]
 
 
-@pytest.mark.parametrize("columns", [80, 120])
-def test_no_line_of_any_screen_is_wider_than_the_terminal(mpctl, columns):
+def test_no_line_of_any_screen_is_wider_than_the_terminal(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"slow": 40})))
     own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
-    rejected = mpctl.on_terminal(columns, "rollout", "--spec", "ngram", *own, code=5)
+    rejected = mpctl.on_terminal(80, "rollout", "--spec", "ngram", *own, code=5)
     assert any("rejected" in line for line in rejected)
-    promoted = mpctl.on_terminal(columns, "rollout", "--spec", "ngram")
+    promoted = mpctl.on_terminal(120, "rollout", "--spec", "ngram")
     assert any("promoted:" in line for line in promoted)
-    screens = {
-        "rejected": rejected,
-        "promoted": promoted,
-        "already": mpctl.on_terminal(columns, "rollout", "--spec", "ngram"),
-        "status": mpctl.on_terminal(columns, "status"),
-        "history": mpctl.on_terminal(columns, "history"),
-        "methods": mpctl.on_terminal(columns, "methods"),
-        "drafts": mpctl.on_terminal(columns, "drafts"),
-        "watch": mpctl.on_terminal(columns, "watch", "--interval", "1s", seconds=8),
-        "preflight": mpctl.on_terminal(columns, "preflight", "--spec", "ngram"),
-        "plan": mpctl.on_terminal(columns, "plan", "--spec", "all", "--gpu", "L4", "--traffic", "code"),
-        "gate": mpctl.on_terminal(columns, "gate", "explain"),
-        "refusal": mpctl.on_terminal(columns, "preflight", "--spec", "eagle3", "--draft", "/no/such/head", code=None),
+    wide = {
+        "rejected": too_wide(rejected, 80),
+        "promoted": too_wide(promoted, 120),
+        "watch": too_wide(mpctl.on_terminal(80, "watch", "--interval", "1s", seconds=8), 80),
     }
-    wide = {name: too_wide(lines, columns) for name, lines in screens.items()}
+    screens = {
+        "already": ("rollout", "--spec", "ngram"),
+        "status": ("status",),
+        "history": ("history",),
+        "methods": ("methods",),
+        "drafts": ("drafts",),
+        "preflight": ("preflight", "--spec", "ngram"),
+        "plan": ("plan", "--spec", "all", "--gpu", "L4", "--traffic", "code"),
+        "gate": ("gate", "explain"),
+        "refusal": ("preflight", "--spec", "eagle3", "--draft", "/no/such/head"),
+    }
+    for name, command in screens.items():
+        for columns in (80, 120):
+            lines = mpctl.on_terminal(columns, *command, code=None if name == "refusal" else 0)
+            wide[f"{name}, {columns} columns"] = too_wide(lines, columns)
     assert not {name: lines for name, lines in wide.items() if lines}
 
 
