@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from mpctl.app.files import read_file
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.built_in import BUILT_IN, built_in_prompts
 from mpctl.experiment.prompt_files import read_classes, read_prompts
 from mpctl.experiment.workload import Traffic, Workload
+from mpctl.platform.local.files import part_of_path, read_json, state_root, write_json
 
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
 _MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options
@@ -88,6 +90,44 @@ def read_split(file: str) -> tuple[Traffic, ...]:
             raise InputError(f"two categories are the class {kind.name}", file=file)
         named[kind.name] = kind
     return tuple(named.values())
+
+
+def remember_files(record: str, request: MeasurementRequest) -> None:
+    """Keep where a rollout's prompts lie, on this machine alone and by the name of its workload's record, so that
+    ``resume`` reads the same files. Without a place to write, ``resume`` asks for them."""
+    files = {
+        "prompts": [f"{name}={Path(path).absolute()}" for name, path in _files_of(request.prompts)],
+        "workloads": [str(Path(file).absolute()) for file in request.workloads if file != "-"],
+    }
+    if any(files.values()):
+        with suppress(OSError, MpctlError):
+            write_json(_remembered(record), files)
+
+
+def remembered_classes(record: str) -> Iterator[tuple[Traffic, str]]:
+    """The classes of traffic of a workload's record with their files, as far as this machine still has them. Whether
+    they still hold the same prompts is for the caller to compare."""
+    with suppress(OSError, MpctlError):
+        files = read_json(_remembered(record)) or {}
+        for text in files.get("prompts", []):
+            with suppress(MpctlError):
+                yield read_traffic(text), text.partition("=")[2]
+        for file in files.get("workloads", []):
+            with suppress(MpctlError):
+                yield from ((kind, file) for kind in read_split(file))
+
+
+def _remembered(record: str) -> Path:
+    return state_root() / "prompts" / f"{part_of_path(record)}.json"
+
+
+def _files_of(texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        source, _ = _share(text)
+        if Path(source).exists() or built_in_prompts(source) is None:
+            name, path = _named(source)
+            if path != "-":
+                yield name, path
 
 
 def _read_dataset(text: str, load: Loader | None) -> Traffic:

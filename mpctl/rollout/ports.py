@@ -237,13 +237,20 @@ class Platform(Protocol):
         """The service as it is now. Raises InputError when it does not exist."""
 
     def check(
-        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+        self,
+        arm: Arm,
+        *,
+        side_by_side: bool,
+        downtime: bool = False,
+        retain: bool = False,
+        pair: bool = False,
+        load_pods: int = 0,
     ) -> tuple[str, ...]:
         """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
 
         ``side_by_side``: a second engine runs next to the serving one. ``pair``: and a copy of the serving one, too.
         ``downtime``: the service may be down while an engine starts. ``retain``: the baseline keeps running after
-        promotion.
+        promotion. ``load_pods``: of the Job that sends the prompts.
         """
 
     def scaling(self) -> dict[str, Any] | None:
@@ -297,6 +304,9 @@ class Platform(Protocol):
 
         ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
         """
+
+    def lost_pods(self) -> tuple[str, ...]:
+        """Describe how the pods that were measured last ended, where somebody else ended them."""
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""

@@ -11,6 +11,7 @@ from itertools import zip_longest
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.arm import BASELINE
+from mpctl.experiment.users import Placement
 from mpctl.gate.outcome import Outcome
 from mpctl.records import encode
 from mpctl.rollout.context import Context
@@ -27,6 +28,7 @@ from mpctl.rollout.steps.record import revision_of
 from mpctl.rollout.steps.traffic.redirect import RouteReturn
 
 _FOREIGN_CHANGES = 4  # within one rollback; a writer that never stops needs an operator
+_MEASURE = "measure"  # of two arms side by side
 _ENDING_OF = {Outcome.REJECT: Ending.REJECTED, Outcome.UNDECIDED: Ending.UNDECIDED}
 
 
@@ -141,7 +143,7 @@ def _act(act: Step, name: str, context: Context, operation: Operation) -> StepRe
     except Conflict:
         raise
     except MpctlError as error:
-        cause = _foreign_cause(context, operation)
+        cause = _foreign_cause(context, operation, name)
         if cause is None:
             raise
         raise MpctlError(f"{cause}; step {name} failed: {error.message.splitlines()[0]}") from error
@@ -149,13 +151,18 @@ def _act(act: Step, name: str, context: Context, operation: Operation) -> StepRe
         raise MpctlError(f"step {name} of {operation.id}: {error}") from error
 
 
-def _foreign_cause(context: Context, operation: Operation) -> str | None:
-    """What another writer did to the service of a rollout or restart; None where nothing is found or can be read."""
+def _foreign_cause(context: Context, operation: Operation, step: str) -> str | None:
+    """What another writer did to the service of a rollout or restart, or to the pods that it measures; None where
+    nothing is found or can be read."""
     plan = operation.plan
     if plan.kind is Kind.ROLLBACK:
         return None  # it decides by itself about changes that it finds
     try:
-        return context.platform.foreign_change(plan.arms, operation.scaling if "pin" in operation.done else None)
+        scaling = operation.scaling if "pin" in operation.done else None
+        change = context.platform.foreign_change(plan.arms, scaling)
+        if change is not None or step != _MEASURE or plan.placement is Placement.TURNS:
+            return change  # other steps and turns end pods themselves
+        return "; ".join(context.platform.lost_pods()) or None
     except MpctlError:
         return None
 

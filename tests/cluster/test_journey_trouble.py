@@ -92,6 +92,19 @@ def test_a_side_by_side_rollout_without_a_free_gpu_is_refused_before_anything_ch
     service.as_it_was()
 
 
+def test_a_quota_without_room_for_the_candidate_is_named_before_anything_changes(namespace, service, run):
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "team"}, "spec": {"hard": {"pods": "1"}}}
+    namespace.client.apply(quota)
+    path = f"/api/v1/namespaces/{namespace.name}/resourcequotas/team"
+    namespace.client.wait(
+        "it is counted", lambda: namespace.client.request("GET", path).get("status", {}).get("used") == {"pods": "1"}
+    )
+    done = run(*ROLLOUT, code=9)
+    assert "ResourceQuota team has no room for 2 more pods: pods used 1, hard 1, needed 2" in done.stderr
+    service.as_it_was()
+    assert run.json("history")["operations"] == []
+
+
 def test_on_a_full_node_accepted_downtime_changes_the_service_in_place(cluster, namespace, service, run):
     namespace.client.apply(BUSY.replace("@NAME@", "busy"))
     namespace.client.wait("it runs", lambda: namespace.client.get("pods", "busy")["status"].get("phase") == "Running")

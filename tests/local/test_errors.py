@@ -128,7 +128,11 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
 def test_an_unknown_service_or_revision_is_named(up):
     with unchanged(up):
         said(up("rollout", "dmeo", "--spec", "ngram", code=2), "service dmeo: not found", "did you mean demo")
-        said(up("-n", "other", "status", "demo", code=2), "service demo: not found in namespace other")
+        said(
+            up("-n", "other", "status", "demo", code=2),
+            "not found in namespace other; one of that name is in namespace default",
+            "add -n default",
+        )
         said(up("rollback", code=2), "service demo has no recorded revision", "nothing was rolled out yet")
         said(up("rollback", "--to-revision", "7", code=2), "service demo has no recorded revision")
         up("history", "--revision", "1", code=2)

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from mpctl import commands
 from mpctl.app.bench.recorded import measured_by, rollouts_of
-from mpctl.app.operate.rollout_plan import fit_plan, record_of
+from mpctl.app.operate.rollout_plan import fit_plan, load_pods, record_of
 from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
@@ -148,7 +148,7 @@ def _room(
         return Room(0, fault="--strategy in-place runs no engine beside the service", start_s=start_s, block_s=block_s)
     engines, shortage = 2, ""
     try:
-        session.platform.check(plan.arm, side_by_side=True, pair=True)
+        session.platform.check(plan.arm, side_by_side=True, pair=True, load_pods=load_pods(plan))
     except Refused as refused:
         engines, shortage = 1, refused.message
     return Room(

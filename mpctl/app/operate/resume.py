@@ -7,14 +7,17 @@ from dataclasses import replace
 from mpctl.app.operate.outcome import Outcome, carry_out
 from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.session.base import Session
-from mpctl.app.workload import read_split, read_traffic
+from mpctl.app.workload import read_split, read_traffic, remembered_classes
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
+from mpctl.rollout.steps.measure import stored_workload
 
 
 def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> Outcome:
     """Continue a rollout, rollback or retirement from its last finished step. ``prompts`` and ``workloads``: classes of
-    traffic as the rollout was given them, since no record keeps their texts.
+    traffic as the rollout was given them, since no record keeps their texts; without them, the files that the rollout
+    read on this machine.
 
     Raises:
         Conflict: another operator works on the service.
@@ -27,9 +30,26 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         confirm_resume(session, operation)
         kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
-        given = {kind.name: kind.prompts for kind in kinds}
+        given = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)
         with session.context() as context:
             return carry_out(session, replace(context, prompts=given), operation)
+
+
+def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tuple[str, ...]]:
+    """The prompts of the files that the rollout read on this machine, where they are those it recorded."""
+    plan = operation.plan
+    if plan.kind is not Kind.ROLLOUT or not plan.workload or "judge" in operation.done:
+        return {}
+    workload = stored_workload(session.store, operation)
+    recorded = {} if workload is None else {kind.name: kind.digest() for kind in workload.traffic}
+    reread: dict[str, tuple[str, ...]] = {}
+    for kind, file in remembered_classes(plan.workload):
+        if recorded.get(kind.name) == kind.digest():
+            reread[kind.name] = kind.prompts
+            session.console.note(f"the prompts of {kind.name} are read again from {file}")
+        else:
+            session.console.warn(f"{file} no longer holds the prompts of {kind.name} that {operation.id} measures with")
+    return reread
 
 
 def _unfinished(session: Session) -> Operation | None:

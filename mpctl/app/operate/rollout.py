@@ -18,7 +18,7 @@ from mpctl.app.power import CALIBRATION_ROUNDS, calibration_noise, continued, pl
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.load_client import place_load
-from mpctl.app.workload import loader_for, read_workload
+from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.workload import Workload
@@ -173,6 +173,7 @@ def _resume_or_open(
     if decision.act is Act.ALREADY:
         return None
     session.store.save(plan.workload, "workload", workload.to_record(), only=True)
+    remember_files(plan.workload, request.measurement)
     plan = replace(plan, scaling=session.platform.scaling())
     if plan.route is not None:
         name, steps = plan.route["name"], plan.traffic_steps

@@ -97,15 +97,22 @@ def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Pla
     try:
         # Downtime is only taken where nothing else fits.
         downtime = plan.downtime and not side_by_side
-        notes += session.platform.check(plan.arm, side_by_side=side_by_side, downtime=downtime, retain=retain)
+        notes += session.platform.check(
+            plan.arm, side_by_side=side_by_side, downtime=downtime, retain=retain, load_pods=load_pods(plan)
+        )
     except Refused as refused:
         if request.strategy != AUTO or not plan.downtime or not session.platform.rolls or plan.route is not None:
             raise
         plan = replace(plan, strategy=Strategy.IN_PLACE)
-        in_place = session.platform.check(plan.arm, side_by_side=False, downtime=True)
+        in_place = session.platform.check(plan.arm, side_by_side=False, downtime=True, load_pods=load_pods(plan))
         return plan, (f"{refused.message}; the service is changed in place", *in_place)
     plan, bake_notes = _with_bake(session, replace(plan, downtime=False) if side_by_side else plan, request)
     return plan, (*notes, *bake_notes)
+
+
+def load_pods(plan: Plan) -> int:
+    """Number of pods of the load Job; 0 where the prompts are sent from elsewhere."""
+    return plan.load_pods if plan.load == "job" else 0
 
 
 def _bake_s(session: Session, plan: Plan, request: RolloutRequest) -> float:

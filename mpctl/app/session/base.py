@@ -7,7 +7,7 @@ import os
 import socket
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -259,8 +259,16 @@ def _left_behind(operation: Operation) -> str:
     return f": the service runs {plan.baseline_text}"
 
 
-def choose(services: list[tuple[str, str]], name: str | None, *, where: str, none: str) -> tuple[str, str]:
-    """Choose the (namespace, name) of a service. ``none``: the hint when there is no service at all.
+def choose(
+    services: list[tuple[str, str]],
+    name: str | None,
+    *,
+    where: str,
+    none: str,
+    elsewhere: Callable[[str], Sequence[str]] = lambda name: (),
+) -> tuple[str, str]:
+    """Choose the (namespace, name) of a service. ``none``: the hint when there is no service at all; ``elsewhere``:
+    other namespaces that have one of a name.
 
     Raises:
         ServiceNotFound: no such service.
@@ -280,6 +288,11 @@ def choose(services: list[tuple[str, str]], name: str | None, *, where: str, non
     if not matching:
         import difflib
 
+        if others := elsewhere(name):
+            raise ServiceNotFound(
+                f"service {name}: not found{where}; one of that name is in namespace {', '.join(others)}",
+                hint=f"add -n {others[0]}",
+            )
         near = difflib.get_close_matches(name, [n for _, n in services], n=1)
         hint = f"did you mean {near[0]}" if near else f"run '{commands.line('status', '-A')}' to list services; {none}"
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)

@@ -306,10 +306,23 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
         raise _without_kserve(client, recorded)
     where = f" in namespace {namespace} of context {client.context}"
     _, chosen = choose(
-        services, name, where=where, none="choose another namespace with -n or another cluster with --context"
+        services,
+        name,
+        where=where,
+        none="choose another namespace with -n or another cluster with --context",
+        elsewhere=lambda name: _namespaces(client, name),
     )
     resource = kinds.get((namespace, chosen)) or _recorded_kind(client, namespace, chosen)
     return ClusterSession(client, namespace, chosen, console, resource)
+
+
+def _namespaces(client: Client, name: str) -> list[str]:
+    """Namespaces with a service of that name; none where they may not be listed."""
+    try:
+        services = _listed_services(client, None, fields=f"metadata.name={name}")
+    except MpctlError:
+        return []
+    return sorted({namespace for namespace, _, _ in services or ()})
 
 
 def _gone(session: ClusterSession) -> ServiceNotFound:
@@ -343,13 +356,15 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
     return services
 
 
-def _listed_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]] | None:
+def _listed_services(
+    client: Client, namespace: str | None, *, labels: str = "", fields: str = ""
+) -> list[tuple[str, str, Kind]] | None:
     """As :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
-    kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels)
+    kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels, fields=fields)
     listed = [(INFERENCE_SERVICE, kserve or [])]
     for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT, LEADER_WORKER_SET):
         try:
-            objects = client.list(kind, namespace, labels=labels) or []
+            objects = client.list(kind, namespace, labels=labels, fields=fields) or []
         except NotPermitted:
             continue
         listed.append((kind, [record for record in objects if kind is LLM_INFERENCE_SERVICE or serves_vllm(record)]))

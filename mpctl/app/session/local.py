@@ -200,7 +200,12 @@ def open_local(place: Place, console: Console, name: str | None, *, gone: bool =
         none += f"; {_cluster()}"
     if gone and name is not None:
         known += [pair for pair in known_services(place.namespace, with_history=True) if pair not in known]
-    return LocalSession(*choose(known, name, where=where, none=none), console)
+    return LocalSession(*choose(known, name, where=where, none=none, elsewhere=_namespaces), console)
+
+
+def _namespaces(name: str) -> list[str]:
+    """Namespaces of this machine with a service of that name."""
+    return [namespace for namespace, service in known_services(None) if service == name]
 
 
 def _cluster() -> str:

@@ -18,7 +18,7 @@ from mpctl.cli.settings import in_context
     type=File(),
     multiple=True,
     metavar="[NAME=]FILE",
-    help="Prompts of the rollout again; needed while it measures, unless they are built in; repeatable.",
+    help="Prompts of the rollout again; default: the files that the rollout read on this machine; repeatable.",
 )
 @option("--workload", type=File(), multiple=True, metavar="FILE", help="The same for a file of several classes.")
 @ask_options
@@ -28,8 +28,9 @@ from mpctl.cli.settings import in_context
 def command(context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]) -> None:
     """Continue an interrupted rollout, rollback or retire from its last finished step.
 
-    Prompts are never stored. While a rollout measures prompts of a file, name the file again with --prompts or
-    --workload. An operation that another user opened is shown as a diff against the live service and confirmed first.
+    Prompts are never stored. While a rollout measures prompts of a file, the same file is read again; on another
+    machine name it with --prompts or --workload. An operation that another user opened is shown as a diff against
+    the live service and confirmed first.
     """
     from mpctl.app.operate import resume
     from mpctl.cli.operate.outcome import conclude

@@ -121,7 +121,7 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         _list("kserve-deployments", kinds.DEPLOYMENT, kserve, _CONTROLLER),
         _list("kserve-endpointslices", calls.ENDPOINT_SLICE, kserve),
         _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),
-        _list("resourcequotas", calls.QUOTA),
+        _list("resourcequotas", kinds.RESOURCE_QUOTA),
         _list("podmonitors", calls.POD_MONITOR),
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
         _list("deployments", kinds.DEPLOYMENT, namespace),

@@ -131,6 +131,10 @@ class KubernetesPlatform:
         changes = () if scaling is None else Autoscalers(self.client, self._namespace).foreign_changes(scaling)
         return "; ".join(changes) or None
 
+    def lost_pods(self) -> tuple[str, ...]:
+        """Return what became of the pods that were measured last and end."""
+        return self.reader.lost_pods()
+
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without the deploymentStrategy of a change."""
         return without_transition_strategy(text, known)
@@ -194,12 +198,21 @@ class KubernetesPlatform:
         return self._live.dry_run_text(text, isvc)
 
     def check(
-        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+        self,
+        arm: Arm,
+        *,
+        side_by_side: bool,
+        downtime: bool = False,
+        retain: bool = False,
+        pair: bool = False,
+        load_pods: int = 0,
     ) -> tuple[str, ...]:
         """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
         nor restored."""
-        preconditions = Preconditions(self.client, self.reader, self._live, self._candidate, self._copy)
-        return preconditions.check(arm, side_by_side=side_by_side, downtime=downtime, retain=retain, pair=pair)
+        rules = Preconditions(self.client, self.reader, self._live, self._candidate, self._copy)
+        return rules.check(
+            arm, side_by_side=side_by_side, downtime=downtime, retain=retain, pair=pair, load_pods=load_pods
+        )
 
     def url(self) -> str:
         """Return the service's URL from KServe's status."""

@@ -126,7 +126,14 @@ class LocalPlatform:
         return None if desired is None else desired.text
 
     def check(
-        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+        self,
+        arm: Arm,
+        *,
+        side_by_side: bool,
+        downtime: bool = False,
+        retain: bool = False,
+        pair: bool = False,
+        load_pods: int = 0,
     ) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
         service = read_service(arm.manifest, self._service)
@@ -233,6 +240,10 @@ class LocalPlatform:
         if desired is None:
             return f"{title} was stopped"
         return None if desired.text in {arm.manifest for arm in known} else f"{title} was changed by another client"
+
+    def lost_pods(self) -> tuple[str, ...]:
+        """None: an engine's process that ended has its last words in its log."""
+        return ()
 
     def describe_failure(self, arm: Arm) -> str:
         """The lines of the engine's log that name an error, or its last ones, and where the log is."""

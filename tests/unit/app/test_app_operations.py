@@ -32,7 +32,7 @@ def rolled_out(**changes):
     return session, rollout.run(session, ASKED)
 
 
-def crashed_at(where):
+def crashed_at(where, request=ASKED):
     """A session whose rollout died when it came to ``where``."""
     session = MemorySession()
 
@@ -42,7 +42,7 @@ def crashed_at(where):
 
     session.memory.watch = die
     with pytest.raises(Crash):
-        rollout.run(session, ASKED)
+        rollout.run(session, request)
     return session.again()
 
 
@@ -91,6 +91,38 @@ def test_a_route_that_nothing_uses_is_an_error_before_anything_happens():
 def test_a_killed_rollout_is_resumed_by_the_same_request_or_by_resume(where):
     assert rollout.run(crashed_at(where), ASKED).operation.ending is Ending.PROMOTED
     assert resume.run(crashed_at(where)).operation.ending is Ending.PROMOTED
+
+
+@pytest.fixture
+def traffic(tmp_path, monkeypatch):
+    """A file of prompts of the user's own, by a relative path, and a rollout on it that dies before it measures."""
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "traffic.jsonl"
+    file.write_text("".join(f'{{"prompt": "question {number}"}}\n' for number in range(40)), encoding="utf-8")
+    request = replace(ASKED, measurement=replace(QUICK, prompts=("mine=traffic.jsonl",)))
+    session = crashed_at("before start", request)
+    monkeypatch.chdir("/")  # the next command is called from somewhere else
+    return session, file
+
+
+def test_resume_reads_the_prompts_of_a_file_again_and_says_so(traffic):
+    session, file = traffic
+    assert resume.run(session).operation.ending is Ending.PROMOTED
+    assert f"the prompts of mine are read again from {file}" in "\n".join(session.console.lines)
+
+
+@pytest.mark.parametrize("change", ["another text", None])
+def test_resume_asks_for_prompts_whose_file_is_no_longer_the_same(traffic, change):
+    session, file = traffic
+    if change is None:
+        file.unlink()
+    else:
+        file.write_text(file.read_text() + f'{{"prompt": "{change}"}}\n')
+    with pytest.raises(InputError, match="its prompts of mine are stored as digests only"):
+        resume.run(session)
+    changed = f"{file} no longer holds the prompts of mine that rollout-1 measures with"
+    assert session.console.warnings == ([changed] if change else [])
 
 
 def test_an_operation_of_another_user_is_shown_and_asked_about_before_it_is_resumed(monkeypatch):

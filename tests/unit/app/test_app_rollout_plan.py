@@ -27,7 +27,7 @@ class Platform:
     def retained_baseline(self):
         return self._kept
 
-    def check(self, arm, *, side_by_side, downtime=False, retain=False):
+    def check(self, arm, *, side_by_side, downtime=False, retain=False, load_pods=0):
         self.asked = (side_by_side, downtime, retain)
         if side_by_side and not self._room:
             raise Refused("there is no GPU")

@@ -4,8 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app.session.cluster import ClusterSession
+from mpctl.app.session import cluster as cluster_sessions
+from mpctl.app.session.base import ServiceNotFound
+from mpctl.app.session.cluster import ClusterSession, open_cluster
 from mpctl.app.session.local import LocalSession
+from mpctl.app.session.place import Place
+from mpctl.errors import NotPermitted
 
 
 def cluster(measured):
@@ -30,3 +34,38 @@ def test_what_is_asked_for_wins():
 
 def test_on_this_machine_it_is_ten_minutes():
     assert LocalSession.__new__(LocalSession).ready_timeout_s(None) == 600
+
+
+class Namespaces:
+    """A cluster with a service qwen in some namespaces. ``everywhere``: whether they may be listed all together."""
+
+    listing, namespace, context = False, "default", "prod"
+
+    def __init__(self, *namespaces, everywhere=True):
+        self._namespaces, self._everywhere = namespaces, everywhere
+
+    def get(self, kind, name, namespace=None):
+        return None
+
+    def list(self, kind, namespace=None, *, labels="", fields=""):
+        if namespace is None and not self._everywhere:
+            raise NotPermitted(f"not allowed to list {kind.plural}")
+        if kind.name != "InferenceService" or fields not in ("", "metadata.name=qwen"):
+            return []
+        return [{"metadata": {"namespace": n, "name": "qwen"}} for n in self._namespaces if namespace in (None, n)]
+
+
+@pytest.mark.parametrize(
+    ("client", "message", "hint"),
+    [
+        (Namespaces("team-b", "team-a"), "; one of that name is in namespace team-a, team-b", "add -n team-a"),
+        (Namespaces("team-a", everywhere=False), "", None),
+        (Namespaces(), "", None),
+    ],
+)
+def test_a_service_asked_for_in_another_namespace_is_named_where_it_may_be_seen(monkeypatch, client, message, hint):
+    monkeypatch.setattr(cluster_sessions, "open_client", lambda place: client)
+    with pytest.raises(ServiceNotFound) as caught:
+        open_cluster(Place(), None, "qwen")
+    assert caught.value.message == f"service qwen: not found in namespace default of context prod{message}"
+    assert "mpctl status -A" in caught.value.hint if hint is None else caught.value.hint == hint

@@ -386,3 +386,20 @@ def test_another_writers_change_comes_before_what_it_broke():
         "service chat/svc was changed by somebody; step measure failed: "
         "vllm bench serve in load Job chat/x failed: OSError"
     )
+
+
+@pytest.mark.parametrize("lost", [("pod svc-1 was deleted",), ()])
+def test_a_measured_pod_that_was_deleted_is_the_cause_and_not_what_the_client_said(lost):
+    memory = MemoryWorld(FASTER)
+    memory.lost_pods = lost
+
+    def send(*_arguments, **_options):
+        raise MpctlError("vllm bench serve in load Job chat/x failed: OSError", hint="its last lines:\nsent to ...")
+
+    memory.context.meter.send = send
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    client = "vllm bench serve in load Job chat/x failed: OSError"
+    assert done.detail == (
+        f"{lost[0]}; step measure failed: {client}" if lost else f"{client}; its last lines:\nsent to ..."
+    )
+    assert memory.disk.text == BASELINE_TEXT

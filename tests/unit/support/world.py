@@ -105,7 +105,14 @@ class MemoryPlatform:
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
     def check(
-        self, arm: Arm, *, side_by_side: bool, downtime: bool = False, retain: bool = False, pair: bool = False
+        self,
+        arm: Arm,
+        *,
+        side_by_side: bool,
+        downtime: bool = False,
+        retain: bool = False,
+        pair: bool = False,
+        load_pods: int = 0,
     ) -> tuple[str, ...]:
         room = 2 if pair else 1
         if side_by_side and room > self._world.room:
@@ -122,6 +129,9 @@ class MemoryPlatform:
         self._world.boundary("read")
         text = self._world.disk.text
         return None if text in {arm.manifest for arm in known} else "service chat/svc was changed by somebody"
+
+    def lost_pods(self) -> tuple[str, ...]:
+        return self._world.lost_pods
 
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         return text
@@ -432,6 +442,7 @@ class MemoryWorld:
     ) -> None:
         self.behaviours = behaviours
         self.room = 2  # for engines beside the service
+        self.lost_pods: tuple[str, ...] = ()
         self.prompts = {"edits": PROMPTS} if prompts is None else prompts
         self.disk = disk or Disk()
         self.meter = MemoryMeter(self)

@@ -19,7 +19,6 @@ Scope = Literal["service", "cluster", "kserve"]
 
 DEVICE_CLASS = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
 DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
-QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
 ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 _ADMISSION = "admissionregistration.k8s.io"
 MUTATING = Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False)
@@ -154,6 +153,8 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", kinds.RESOURCE_SLICE, _GPU_COMMANDS, "GPUs that the driver publishes", scope="cluster"),
     *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"),
     *_rows("list", kinds.POD, _CHANGE_COMMANDS, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_QUOTA, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
+    *_rows("list", kinds.LIMIT_RANGE, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
     # Read by the doctor alone; it reports what it may not read
     *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
@@ -162,7 +163,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", MUTATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
     *_rows("list", VALIDATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
     *_rows("list", DAEMON_SET, ("doctor",), "where the GPU driver runs", scope="cluster"),
-    *_rows("list", QUOTA, ("doctor",), "GKE's quota for critical pods", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_QUOTA, ("doctor",), "GKE's quota for critical pods", scope="cluster"),
     *_rows("list", POD_MONITOR, ("doctor",), "whether metrics are collected", scope="cluster"),
     *_rows("list", kinds.DEPLOYMENT, ("doctor",), "KServe's controller", scope="kserve"),
     *_rows("list", ENDPOINT_SLICE, ("doctor",), "whether KServe's webhooks can answer", scope="kserve"),

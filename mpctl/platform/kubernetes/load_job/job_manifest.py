@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.capacity.quotas import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
 from mpctl.platform.kubernetes.service.shape import engine_container
 from mpctl.platform.load import PACED, WORKER
@@ -33,9 +34,6 @@ INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 IDLE_S = 900  # without a request for this long the client ends; the next command starts a new Job
 TTL_S = 300
 LONGEST_S = 86_400  # the Job controller ends a client that hangs
-# vLLM 0.32: importing the client takes 11 s of a processor and 1.1 GiB. The client has one thread; quotas may require
-# a limit.
-RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
 _WORK = "/mpctl/work"
 # The only writable directories, with limits: prompts and results; caches of the client's libraries.
 _DIRECTORIES = {"work": (_WORK, "2Gi"), "tmp": ("/tmp", "1Gi")}
@@ -181,7 +179,7 @@ def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]
                 "command": _command(engine),
                 "workingDir": _WORK,
                 "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
-                "resources": copy.deepcopy(RESOURCES),
+                "resources": copy.deepcopy(LOAD_RESOURCES),
                 "securityContext": _security(engine, context),
                 "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()],
             }
@@ -250,7 +248,7 @@ def _ended(pod: Json) -> str:
         end = (container.get("state") or {}).get("terminated")
         if container.get("name") == CONTAINER and end is not None:
             reason = end.get("reason") or "ended"
-            limit = f"; its memory limit is {RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
+            limit = f"; its memory limit is {LOAD_RESOURCES['limits']['memory']}" if reason == "OOMKilled" else ""
             return f"pod {name}: {reason} with code {end.get('exitCode')}{limit}"
     if status.get("phase") in ("Failed", "Succeeded"):
         details = " ".join(str(status[key]) for key in ("reason", "message") if status.get(key))

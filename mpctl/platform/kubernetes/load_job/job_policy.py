@@ -9,7 +9,8 @@ import json
 from collections.abc import Iterable
 
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.load_job.job_manifest import ENVIRONMENT, LONGEST_S, NOT_EVICTED, RESOURCES, TTL_S
+from mpctl.platform.kubernetes.capacity.quotas import LOAD_RESOURCES
+from mpctl.platform.kubernetes.load_job.job_manifest import ENVIRONMENT, LONGEST_S, NOT_EVICTED, TTL_S
 
 # As `--load-pods` allows.
 MOST_PODS = 99
@@ -119,7 +120,7 @@ def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str],
         ),
         (
             f"{container}.resources.all(k, k in ['requests', 'limits']) && " + " && ".join(_bounded()),
-            f"a load Job uses at most {' and '.join(map(str, RESOURCES['limits'].values()))}, and no device",
+            f"a load Job uses at most {' and '.join(map(str, LOAD_RESOURCES['limits'].values()))}, and no device",
         ),
     )
 
@@ -146,6 +147,6 @@ def _confined(path: str) -> str:
 def _bounded() -> Iterable[str]:
     for kind in ("requests", "limits"):
         amounts = f"variables.container.resources.{kind}"
-        yield _only(amounts, RESOURCES["limits"])
-        for name, limit in RESOURCES["limits"].items():
+        yield _only(amounts, LOAD_RESOURCES["limits"])
+        for name, limit in LOAD_RESOURCES["limits"].items():
             yield f"quantity(string({amounts}.{name})).compareTo(quantity('{limit}')) <= 0"

@@ -7,6 +7,7 @@ from mpctl.errors import Refused
 from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import HPA
 from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
+from mpctl.platform.kubernetes.capacity.quotas import LOAD_POD, require_quota
 from mpctl.platform.kubernetes.service import groups, llm
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.service.conditions import assess_health
@@ -16,6 +17,8 @@ from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_o
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
 from mpctl.platform.kubernetes.service.shape import engine_container, is_grouped, is_llm, is_plain
 from mpctl.rollout.ports import Arm, Phase
+
+_MADE = ("deployments.apps", "replicasets.apps")  # of a new service, beside the service itself
 
 
 class Preconditions:
@@ -27,9 +30,16 @@ class Preconditions:
         self._client, self._reader, self._live, self._candidate, self._copy = client, reader, live, candidate, copy
 
     def check(
-        self, arm: Arm, *, side_by_side: bool, downtime: bool, retain: bool, pair: bool = False
+        self,
+        arm: Arm,
+        *,
+        side_by_side: bool,
+        downtime: bool,
+        retain: bool,
+        pair: bool = False,
+        load_pods: int = 0,
     ) -> tuple[str, ...]:
-        """Return notes on running ``arm``.
+        """Return notes on running ``arm`` with so many pods of a load client.
 
         Raises:
             Refused: the service does not serve, or there is no capacity.
@@ -55,24 +65,35 @@ class Preconditions:
         owned = other is not None and arm_of(other) is not None
         if side_by_side or owned:
             self._candidate.require_removable()
-        if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
-            return notes
         # mpctl removes its previous arm first, which frees its GPUs.
         ours = [isvc for isvc in (other if owned else None, copy) if isvc is not None]
         freed = sum(len(self._reader.workload(second).pods) for second in ours)
-        pods, purpose, hint = self._needed(isvc, side_by_side=side_by_side, retain=retain, pair=pair)
-        if pods <= freed:
-            return notes
+        pods, purpose, instead = self._needed(isvc, side_by_side=side_by_side, retain=retain, pair=pair)
+        pods = max(pods - freed, 0)
+        if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
+            pods = 0
         template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
         running = workload.pods[0]["spec"] if workload.pods else template
+        new = (2 if pair else 1) - len(ours) if side_by_side and pods else 0
+        kinds = (self._reader.resource.resource, *(kind for kind in _MADE if kind != self._reader.resource.resource))
+        notes += require_quota(
+            self._client,
+            self._reader.namespace,
+            (*(running,) * pods, *(LOAD_POD,) * load_pods),
+            {**dict.fromkeys(kinds, new), "jobs.batch": min(load_pods, 1)},
+            title=self._live.title,
+            hint=f"{instead}ask for a larger quota, or free what it counts; nothing was changed",
+        )
+        if not pods:
+            return notes
         capacity = require_capacity(
             self._client,
             template,
             running,
             title=self._live.title,
-            pods=pods - freed,
+            pods=pods,
             purpose=purpose,
-            hint=hint,
+            hint=f"{instead}run '{commands.line('capacity', 'CLUSTER')}' to add a node",
         )
         return (*notes, *capacity)
 
@@ -84,26 +105,23 @@ class Preconditions:
             )
 
     def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool, pair: bool) -> tuple[int, str, str]:
-        """Number of additional pods at most, their purpose, and the hint when there is no capacity for them."""
-        add_node = f"run '{commands.line('capacity', 'CLUSTER')}' to add a node"
+        """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
         if retain:
             pods = self._live.desired_replicas(isvc)
             return (
                 pods + 1,
                 f"the retained baseline's {pods} pods and one surge pod of a rollback",
-                f"leave out --keep-baseline to need one pod, or {add_node}",
+                "leave out --keep-baseline to need one pod, or ",
             )
         if pair:
             purpose = "a candidate and a copy of the baseline side by side"
-            return 2, purpose, add_node
+            return 2, purpose, ""
         if is_knative(isvc):
             pods = starting_pods(isvc)
-            return pods, f"a new revision's {pods} pods side by side", add_node
+            return pods, f"a new revision's {pods} pods side by side", ""
         if side_by_side:
-            hint = f"try --strategy in-place --accept-downtime on the one GPU, or {add_node}"
-            return 1, "a candidate side by side", hint
-        hint = f"try --accept-downtime to stop the old pod first, or {add_node}"
-        return 1, "the new pod before the old one stops", hint
+            return 1, "a candidate side by side", "try --strategy in-place --accept-downtime on the one GPU, or "
+        return 1, "the new pod before the old one stops", "try --accept-downtime to stop the old pod first, or "
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
         """Warn of an HPA that KServe will delete: it has the predictor's name and another owner (KServe 0.20)."""

@@ -104,6 +104,7 @@ class ServiceReader:
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
         self._models: dict[str, str] = {}  # by the uid of a pod
+        self._reached: dict[str, tuple[str, str]] = {}  # by service: name and uid of the pod that was measured last
         self._awaited: tuple[str, Json | None, Kind] = _NOTHING_AWAITED
         self._may_watch = True
 
@@ -243,8 +244,21 @@ class ServiceReader:
             model, counters = self._models[uid], Counters.parse(answers["/metrics"].text)
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
+        self._reached[workload.name] = pod_name, uid
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         return Endpoint(target.url, model, "", token, inside=_address(pod, port), socket=target.socket), counters
+
+    def lost_pods(self) -> tuple[str, ...]:
+        """Return what became of the pods that were measured last and are deleted, evicted or preempted."""
+        losses = []
+        for name, uid in self._reached.values():
+            pods = self.client.list(POD, self.namespace, fields=f"metadata.name={name}") or []
+            pod = next((pod for pod in pods if pod["metadata"].get("uid") == uid), None)
+            if pod is None:
+                losses.append(f"pod {name} was deleted")
+            elif why := _disruption(pod):
+                losses.append(f"pod {name} {why}")
+        return tuple(losses)
 
     def requests(self, workload: Workload) -> tuple[float, tuple[str, ...]]:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
@@ -334,6 +348,15 @@ def _address(pod: Json, port: int) -> str | None:
     """URL of a pod's port inside the cluster; None without an IP."""
     ip = str((pod.get("status") or {}).get("podIP") or "")
     return f"http://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
+
+
+def _disruption(pod: Json) -> str:
+    """Why a pod ends, by the control plane's own words; empty for one that stays."""
+    status = pod.get("status") or {}
+    reasons = [c.get("message") for c in status.get("conditions") or [] if c.get("type") == "DisruptionTarget"]
+    reasons += [status.get("message")] if status.get("phase") == "Failed" else []
+    ending = bool(pod["metadata"].get("deletionTimestamp")) or status.get("phase") == "Failed"
+    return f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}" if ending else ""
 
 
 def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:

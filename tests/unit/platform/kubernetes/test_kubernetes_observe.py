@@ -296,3 +296,34 @@ def test_a_pod_that_no_node_takes_is_not_waited_for(asked, scheduled, held):
     pods = [{"status": {"conditions": [{"type": "PodScheduled", "status": status}]}} for status in scheduled]
     assert schedulable_replicas(asked, pods) == held
     assert schedulable_replicas(asked, [{}]) == asked
+
+
+class Pods:
+    """A namespace with these pods."""
+
+    def __init__(self, *pods):
+        self.pods = pods
+
+    def list(self, kind, namespace, *, fields):
+        return [pod for pod in self.pods if fields == f"metadata.name={pod['metadata']['name']}"]
+
+
+def lost(*pods):
+    reader = ServiceReader.__new__(ServiceReader)
+    reader.client, reader.namespace, reader._reached = Pods(*pods), "team", {"demo": ("p", "p")}
+    return reader.lost_pods()
+
+
+def test_a_measured_pod_that_somebody_ended_is_named_with_the_reason():
+    assert lost() == ("pod p was deleted",)
+    other = pod()
+    other["metadata"]["uid"] = "another of the same name"
+    assert lost(other) == ("pod p was deleted",)
+    ending = pod()
+    ending["metadata"]["deletionTimestamp"] = "2026-11-21T00:01:00Z"
+    assert lost(ending) == ("pod p is being deleted",)
+    ending["status"]["conditions"].append({"type": "DisruptionTarget", "message": "Eviction API: evicting"})
+    assert lost(ending) == ("pod p is being deleted (Eviction API: evicting)",)
+    evicted = pod(phase="Failed", message="The node was low on resource: memory.")
+    assert lost(evicted) == ("pod p is being deleted (The node was low on resource: memory.)",)
+    assert lost(pod()) == ()
