@@ -61,7 +61,7 @@ def test_doctor_reports_nothing_on_a_healthy_service(cluster, namespace, mpctl):
         "selfsubjectrulesreviews",
     }
     reviews = [c for c in cluster.proxy.calls if "review" in c.resource]
-    assert len(cluster.proxy.calls) - len(reviews) <= 30
+    assert len(cluster.proxy.calls) - len(reviews) <= 32
     text = mpctl("doctor").stdout
     assert "[ok]" not in text
     assert "ok    [queue-wait]" in mpctl("doctor", "-o", "wide").stdout

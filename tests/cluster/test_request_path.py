@@ -12,18 +12,26 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
+from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import pytest
+import yaml
 
+from .fixtures import Namespace
 from .objects import CLAIM, CONTAINERS
+from .rig.api import ApiError
 from .rig.nodes import L4
 from .test_journey_deployment import DEPLOYMENT, SERVICE
+from .test_journey_groups import GROUPS
+from .test_journey_llm import CONFIG
+from .test_journey_llm import SERVICE as LLM
 from .unmeasured import Unmeasured
 
 WORDS, TOKEN_S = 60, 0.05  # a stream lasts 3 s
 DRAIN = "--shutdown-timeout=1800"
 ROLLOUT = ("--spec", "ngram", "--bake", "3s")
+GROUP, LEADER = "leaderworkerset.sigs.k8s.io/name=large", "leaderworkerset.sigs.k8s.io/worker-index=0"
 HOOK = {"preStop": {"sleep": {"seconds": 15}}}  # 1.5 s here
 
 
@@ -51,13 +59,13 @@ class Lost(Exception):
     """A stream that did not come to its end."""
 
 
-def stream(cluster, host, words=WORDS):
-    """Read one stream to its end.
+def stream(cluster, host, words=WORDS, url=None):
+    """Read one stream to its end. ``url``: of another gateway than the cluster's.
 
     Raises:
         Lost: it was refused, or broke off.
     """
-    gateway = urlsplit(cluster.gateway.url)
+    gateway = urlsplit(url or cluster.gateway.url)
     connection = http.client.HTTPConnection(gateway.hostname, gateway.port, timeout=120)
     body = {"model": "demo", "prompt": " ".join(["word"] * words), "max_tokens": 10_000, "stream": True}
     headers = {"Content-Type": "application/json", "Host": host}
@@ -109,8 +117,6 @@ class Users:
 
 def drained(text, timeout_s=1800):
     """The manifest of a service that keeps every request."""
-    import yaml
-
     record = yaml.safe_load(text)
     if record["kind"] == "InferenceService":
         pod = record["spec"]["predictor"]
@@ -118,7 +124,8 @@ def drained(text, timeout_s=1800):
         pod["containers"][0]["args"].append(DRAIN)
     else:
         record["spec"]["replicas"] = 2
-        pod = record["spec"]["template"]["spec"]
+        groups = record["spec"].get("leaderWorkerTemplate")
+        pod = (groups["leaderTemplate"] if groups else record["spec"]["template"])["spec"]
         pod["containers"][0]["args"][0] += f" {DRAIN}"
     pod["terminationGracePeriodSeconds"] = 15 + 1800 + 15
     pod["containers"][0]["lifecycle"] = HOOK
@@ -168,15 +175,78 @@ def test_a_stream_of_65_s_is_cut_by_kserves_own_timeout_and_passes_with_one_of_t
     assert not [f for f in mpctl.json("doctor", code=None)["items"] if f["id"] == "answers-cut"]
 
 
-def replicas(namespace, deployment, count):
-    namespace.kubectl("scale", f"deployment/{deployment}", f"--replicas={count}")
-    namespace.client.wait(f"{count} pods", lambda: namespace.settled(deployment))
+@dataclass(frozen=True)
+class Served:
+    """A service of a kind: its ``name``, and the workload that its pods belong to."""
 
+    namespace: Namespace
+    kind: str
+    name: str
+    workload: str
 
-def live_pods(namespace, deployment):
-    labels = namespace.client.get("deployments", deployment)["spec"]["selector"]["matchLabels"]
-    pods = namespace.client.list("pods", labels=",".join(f"{k}={v}" for k, v in labels.items()))
-    return [p for p in pods if "deletionTimestamp" not in p["metadata"]]
+    @property
+    def plural(self):
+        return "leaderworkersets" if self.kind == "LeaderWorkerSet" else "deployments"
+
+    def settled(self):
+        """Whether all pods are of its newest form, ready, and no old one is left."""
+        if self.plural == "deployments":
+            return self.namespace.settled(self.workload)
+        record = self.namespace.client.get(self.plural, self.workload)
+        status, wanted = record.get("status", {}), record["spec"]["replicas"]
+        whole = status.get("readyReplicas") == status.get("updatedReplicas") == status.get("replicas") == wanted
+        pods = self.namespace.client.list("pods", labels=GROUP)
+        return whole and len(pods) == 2 * wanted and not any("deletionTimestamp" in p["metadata"] for p in pods)
+
+    def wait(self):
+        self.namespace.client.wait(f"{self.name} is settled", self.settled, 120)
+
+    def scale(self, count):
+        if self.kind == "LLMInferenceService":
+            self.namespace.client.patch("llmisvc", self.name, {"spec": {"replicas": count}})
+        else:
+            self.namespace.kubectl("scale", f"{self.plural}/{self.workload}", f"--replicas={count}")
+        wanted = lambda: self.namespace.client.get(self.plural, self.workload)["spec"]["replicas"] == count  # noqa: E731
+        self.namespace.client.wait(f"{count} pods", lambda: wanted() and self.settled(), 120)
+
+    def pod(self):
+        """An engine's pod."""
+        selector = self.namespace.client.get(self.plural, self.workload)["spec"].get("selector") or {}
+        labels = ",".join(f"{k}={v}" for k, v in selector.get("matchLabels", {}).items()) or f"{GROUP},{LEADER}"
+        pods = self.namespace.client.list("pods", labels=labels)
+        return next(p for p in pods if "deletionTimestamp" not in p["metadata"])
+
+    def drain_node(self):
+        """Evict what runs on one node, as ``kubectl drain`` does."""
+        pod = self.pod()
+        with cordoned(self.namespace.cluster, pod["spec"]["nodeName"]):
+            path = f"/api/v1/namespaces/{self.namespace.name}/pods/{pod['metadata']['name']}/eviction"
+            body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
+            self.namespace.client.request("POST", path, body)
+            self.replaced(pod)
+
+    def kill_pod(self):
+        pod = self.pod()
+        self.namespace.kubectl("delete", "pod", pod["metadata"]["name"], "--grace-period=0", "--force")
+        self.replaced(pod)
+
+    def replaced(self, pod):
+        uid = pod["metadata"]["uid"]
+        gone = lambda: uid not in {p["metadata"]["uid"] for p in self.namespace.client.list("pods")}  # noqa: E731
+        self.namespace.client.wait("the pod was replaced", lambda: gone() and self.settled(), 120)
+
+    def events(self, mpctl):
+        """What happens to its pods, by name."""
+        unmeasured = Unmeasured(mpctl)
+        how = ("--strategy", "in-place") if self.kind == "LeaderWorkerSet" else ()
+        return {
+            "scale-down": lambda: (self.scale(1), self.scale(2)),
+            "node drain": self.drain_node,
+            "restart": lambda: mpctl("restart", self.name),
+            "rollout, bake end": lambda: unmeasured("rollout", self.name, *ROLLOUT, *how),
+            "rollback": lambda: mpctl("rollback", self.name),
+            "pod kill": self.kill_pod,
+        }
 
 
 @contextmanager
@@ -188,56 +258,63 @@ def cordoned(cluster, node):
         cluster.kubectl("uncordon", node)
 
 
-def drain_node(namespace, deployment):
-    """Evict what runs on one node, as ``kubectl drain`` does."""
-    pod = live_pods(namespace, deployment)[0]
-    with cordoned(namespace.cluster, pod["spec"]["nodeName"]):
-        path = f"/api/v1/namespaces/{namespace.name}/pods/{pod['metadata']['name']}/eviction"
-        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["metadata"]["name"]}}
-        namespace.client.request("POST", path, body)
-        namespace.client.wait("it was replaced", lambda: namespace.settled(deployment))
+def deployed(namespace, kind):
+    """A service of the kind that serves with two pods and keeps every request, and its host name."""
+    slow(namespace.cluster)
+    apply = namespace.client.apply
+    if kind == "LeaderWorkerSet":
+        worker = {"engine": "none"}
+        namespace.cluster.pods.rule(lambda pod: None if "role" in pod["metadata"]["labels"] else worker)
+        served = Served(namespace, kind, "large", "large")
+        namespace.client.wait("the set is accepted", lambda: accepted(namespace, drained(GROUPS)))
+        port, selector = 8000, {"leaderworkerset.sigs.k8s.io/name": "large", "role": "leader"}
+    elif kind == "LLMInferenceService":
+        served = Served(namespace, kind, "chat", "chat-kserve")
+        for text in (CLAIM, CONFIG, {**yaml.safe_load(LLM), "spec": {**yaml.safe_load(LLM)["spec"], "replicas": 2}}):
+            apply(text)
+        namespace.client.wait("KServe's Deployment", lambda: namespace.client.find("deployments", "chat-kserve"))
+        port, selector = 8000, {"app.kubernetes.io/name": "chat", "kserve.io/component": "workload"}
+    elif kind == "Deployment":
+        served, port, selector = Served(namespace, kind, "qwen", "qwen"), 0, {}
+        for text in (CLAIM, SERVICE, drained(DEPLOYMENT)):
+            apply(text)
+    else:
+        served, port, selector = Served(namespace, kind, "demo", "demo-predictor"), 0, {}
+        for text in (CLAIM, drained(CONTAINERS)):
+            apply(text)
+    namespace.client.wait("the engines are ready", served.settled, 120)
+    if kind == "InferenceService":
+        served.scale(2)
+        return served, kserve_host(namespace)
+    if selector:
+        ports = [{"port": 80, "targetPort": port}]
+        spec = {"selector": selector, "ports": ports}
+        apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"}, "spec": spec})
+    return served, own_route(namespace, "front" if selector else "qwen")
 
 
-def kill_pod(namespace, deployment):
-    pod = live_pods(namespace, deployment)[0]["metadata"]["name"]
-    namespace.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-    namespace.client.wait("it was replaced", lambda: namespace.settled(deployment))
+def accepted(namespace, record):
+    try:
+        return namespace.client.apply(record)
+    except ApiError as error:
+        assert error.status == 500, error  # the webhook's port is open a moment after the controller is ready
+        return None
 
 
-def events(namespace, mpctl, name, deployment):
-    """What happens to the pods of a service, by name."""
-    unmeasured = Unmeasured(mpctl)
-    return {
-        "scale-down": lambda: (replicas(namespace, deployment, 1), replicas(namespace, deployment, 2)),
-        "node drain": lambda: drain_node(namespace, deployment),
-        "restart": lambda: mpctl("restart", name),
-        "rollout, bake end": lambda: unmeasured("rollout", name, *ROLLOUT),
-        "rollback": lambda: mpctl("rollback", name),
-        "pod kill": lambda: kill_pod(namespace, deployment),
-    }
+BY_NIGHT = [pytest.param(kind, marks=pytest.mark.nightly) for kind in ("LLMInferenceService", "LeaderWorkerSet")]
 
 
-def settled_and_drained(namespace, deployment):
-    """Wait until the old pods of an event are gone, so that what they lose counts for it."""
-    namespace.client.wait("the old pods are gone", lambda: namespace.settled(deployment), 120)
-
-
-@pytest.mark.parametrize("kind", ["InferenceService", "Deployment"])
-def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, capsys, kind):
-    slow(cluster)
-    client = namespace.client
-    name, deployment = ("demo", "demo-predictor") if kind == "InferenceService" else ("qwen", "qwen")
-    for text in (CLAIM, drained(CONTAINERS)) if kind == "InferenceService" else (CLAIM, SERVICE, drained(DEPLOYMENT)):
-        client.apply(text)
-    client.wait("the engines are ready", lambda: namespace.settled(deployment), 120)
-    replicas(namespace, deployment, 2)
-    host = kserve_host(namespace) if kind == "InferenceService" else own_route(namespace)
+@pytest.mark.parametrize("kind", ["InferenceService", "Deployment", *BY_NIGHT])
+def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, capsys, request, kind):
+    if kind in ("LLMInferenceService", "LeaderWorkerSet"):
+        request.getfixturevalue("llm_cluster" if kind == "LLMInferenceService" else "groups_cluster")
+    served, host = deployed(namespace, kind)
     cluster.gateway.lag_s = 0.5
     table = []
-    for event, act in events(namespace, mpctl, name, deployment).items():
+    for event, act in served.events(mpctl).items():
         with Users(cluster, host) as users:
             act()
-            settled_and_drained(namespace, deployment)
+            served.wait()  # what old pods lose counts for the event
         table.append((event, users.whole, users.lost))
     rows = [f"{event:20} {whole + len(lost):8} {len(lost):5}" for event, whole, lost in table]
     with capsys.disabled():
@@ -247,8 +324,8 @@ def test_no_stream_is_lost_when_pods_come_and_go(cluster, namespace, mpctl, caps
     assert len(table[-1][2]) <= 4, "each of four users was reading at most one stream from the killed pod"
 
 
-def own_route(namespace):
-    """A route of the user to the Service of a Deployment; its host name."""
+def own_route(namespace, backend):
+    """A route of the user to a Service; its host name."""
     host = f"{namespace.name}.example.com"
     namespace.client.apply(
         {
@@ -258,11 +335,13 @@ def own_route(namespace):
             "spec": {
                 "parentRefs": [{"name": "kserve-ingress-gateway", "namespace": "kserve"}],
                 "hostnames": [host],
-                "rules": [{"backendRefs": [{"name": "qwen", "port": 80}], "timeouts": {"request": "1800s"}}],
+                "rules": [{"backendRefs": [{"name": backend, "port": 80}], "timeouts": {"request": "1800s"}}],
             },
         }
     )
-    namespace.client.wait("the route", lambda: namespace.cluster.gateway._match(host, "/v1"))
+    gateway = namespace.cluster.gateway
+    namespace.client.wait("the route", lambda: gateway._match(host, "/v1"))
+    namespace.client.wait("its endpoints", lambda: gateway._endpoint(namespace.name, backend, 80))
     return host
 
 
@@ -275,10 +354,11 @@ def test_a_service_without_hook_and_drain_loses_streams_and_a_rollout_says_so_be
     del container["lifecycle"]
     container["args"].remove(DRAIN)
     namespace.deploy(record)
-    replicas(namespace, "demo-predictor", 2)
+    served = Served(namespace, "InferenceService", "demo", "demo-predictor")
+    served.scale(2)
     host = kserve_host(namespace)
     with Users(cluster, host) as users:
-        replicas(namespace, "demo-predictor", 1)
+        served.scale(1)
     assert users.lost
     said = mpctl("rollout", "--spec", "ngram", "--dry-run=client", code=None)
     text = said.stdout + said.stderr
