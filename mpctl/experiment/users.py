@@ -67,6 +67,11 @@ class UserLoad:
         """Requests per second of one pod."""
         return self.requests_per_s / max(self.pods, 1)
 
+    @property
+    def in_flight_per_pod(self) -> float | None:
+        """Mean number of requests that a pod answers at once, by Little's law; None where no answer was timed."""
+        return None if self.answer_s is None else self.per_pod * self.answer_s
+
     def describe(self) -> str:
         """The load in one sentence without its full stop."""
         if self.seen:

@@ -18,7 +18,7 @@ def condition_rows(report: Report) -> list[dict[str, Any]]:
         ("Engine", lambda arm: arm.engine_version),
         ("Device", lambda arm: arm.device),
         ("Model", lambda arm: arm.model),
-        ("Model sha256", lambda arm: arm.model_digest),
+        ("Model digest", lambda arm: arm.model_digest),
         ("KV cache, tokens", lambda arm: formatting.count(arm.kv_pool_tokens)),
     ):
         base, cand = _known(of(report.baseline)), _known(of(report.candidate))

@@ -53,13 +53,16 @@ class Measured(StepResult):
 @dataclass(frozen=True)
 class Target:
     """An arm as it runs now: ``spec`` in words, ``argv`` of the engine's process where it is known. ``start``: number
-    of the engine start, where arms take turns."""
+    of the engine start, where arms take turns. ``find_device``: asked once per
+    measurement where the engine does not tell its device. ``model_revision``: as pinned by the manifest."""
 
     endpoint: Endpoint
     spec: str
     argv: tuple[str, ...] = ()
     kv_pool_tokens: int | None = None
     start: int = 0
+    find_device: Callable[[], str] = str
+    model_revision: str = ""
 
     @property
     def engine(self) -> str:
@@ -306,8 +309,8 @@ class Measurement:
             engine_version=facts.engine_version,
             argv=redacted(engine_arguments(target.argv)),
             model=facts.model or target.endpoint.model,
-            model_digest=facts.model_digest,
-            device=facts.device,
+            model_digest=facts.model_digest or target.model_revision,
+            device=facts.device or target.find_device(),
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
         )

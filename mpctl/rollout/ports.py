@@ -305,6 +305,9 @@ class Platform(Protocol):
         ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
         """
 
+    def device(self, arm: Arm) -> str:
+        """Return the name of the GPU that an arm runs on; empty where it is unknown."""
+
     def lost_pods(self) -> tuple[str, ...]:
         """Describe how the pods that were measured last ended, where somebody else ended them."""
 

@@ -89,9 +89,10 @@ def _word(node):
     return str(node.value) if isinstance(node, ast.Constant) else "1"
 
 
+@pytest.mark.parametrize("option", [("--context", "prod"), ("--platform", "local")])
 @pytest.mark.parametrize("words", [*templates()])
-def test_every_command_of_a_message_is_one_that_the_program_takes(words, monkeypatch):
-    monkeypatch.setattr(commands, "_reader", commands.Reader(find_options=lambda: (("--context", "prod"),)))
+def test_every_command_of_a_message_is_one_that_the_program_takes(words, option, monkeypatch):
+    monkeypatch.setattr(commands, "_reader", commands.Reader(find_options=lambda: (option,)))
     program, *line = commands.line(*words, namespace="team-a").split(" ")
     assert program == "mpctl"
     context, arguments = click.Context(cli, info_name="mpctl"), line

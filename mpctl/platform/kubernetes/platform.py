@@ -30,6 +30,7 @@ from mpctl.platform.kubernetes.api.kinds import (
 )
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.capacity.devices import gpus_of
 from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
 from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
@@ -235,6 +236,12 @@ class KubernetesPlatform:
         or the nodes may not be read."""
         pods = self.reader.workload(self.isvc()).pods
         return gpu_product(self.client, {str(name) for pod in pods if (name := pod["spec"].get("nodeName"))})
+
+    def device(self, arm: Arm) -> str:
+        """Return the product of the GPUs of the node that runs an arm; empty where the engine asks for none."""
+        workload = self._workload(arm)
+        specs = [pod["spec"] for pod in workload.pods if gpus_of(pod["spec"])] if workload else []
+        return (gpu_product(self.client, {str(spec.get("nodeName")) for spec in specs}) or "") if specs else ""
 
     def engine_image(self) -> str | None:
         """Return the image of the engine in a pod of the service; None without one."""

@@ -241,6 +241,10 @@ class LocalPlatform:
             return f"{title} was stopped"
         return None if desired.text in {arm.manifest for arm in known} else f"{title} was changed by another client"
 
+    def device(self, arm: Arm) -> str:
+        """Empty: the load client reads it where the engine runs on the same machine."""
+        return ""
+
     def lost_pods(self) -> tuple[str, ...]:
         """None: an engine's process that ended has its last words in its log."""
         return ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.workload import Workload
@@ -68,7 +70,24 @@ def target_of(context: Context, arm: Arm, spec: str, *, name: str = "the service
             f"{name} stopped while it was measured: {state.message or state.phase.value}",
             hint=context.platform.describe_failure(arm),
         )
-    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
+    return Target(
+        state.endpoint,
+        spec,
+        state.argv or (),
+        state.kv_pool_tokens,
+        find_device=partial(context.platform.device, arm),
+        model_revision=pinned_revision(state.argv or ()),
+    )
+
+
+def pinned_revision(argv: tuple[str, ...]) -> str:
+    """The revision of the target's repository in an engine's arguments; empty where none is pinned."""
+    for position, word in enumerate(argv):
+        if word == "--revision":
+            return next(iter(argv[position + 1 :]), "")
+        if word.startswith("--revision="):
+            return word.partition("=")[2]
+    return ""
 
 
 def workload_of(context: Context, operation: Operation) -> Workload:

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import mpctl.doctor as plan_doctor
+from mpctl.app.cluster.doctor import Diagnosis
+from mpctl.cli.cluster.doctor import _lines
+from mpctl.cli.printer import page
 from mpctl.doctor import SEVERITIES, Denied, MetricAnswer, diagnose
 from mpctl.methods.preflight import drain
 
@@ -115,3 +118,15 @@ def test_every_finding_is_documented_and_every_documented_one_exists():
     listed = {name.strip() for row in rows for name in row.split(",")}
     assert listed | {"unread"} == set(words)
     assert "`unread`" in page
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_no_finding_is_wider_than_the_terminal(columns):
+    objects = healthy()
+    objects["nodes"][0]["spec"]["unschedulable"] = True
+    objects["resourceslices"] = []
+    diagnosis = Diagnosis("prod", "team", tuple(diagnose(facts(objects))))
+    with page(columns):
+        lines = "\n".join(_lines(diagnosis, wide=True)).splitlines()
+    assert any("fix: " in line for line in lines)
+    assert [line for line in lines if len(line) > columns and len(line.split()) > 1] == []

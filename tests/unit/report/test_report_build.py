@@ -14,6 +14,7 @@ from run_samples import ARGV, conditions, make_run
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.block import Sample
 from mpctl.experiment.cell import Cell
+from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
 from mpctl.report.build import build_report
 from mpctl.report.decomposed import title_of
@@ -241,3 +242,19 @@ def test_any_samples_make_a_report_in_every_quick_format(pairs):
         assert "nan" not in text.lower().split()
         assert "inf" not in text.split()
     assert "NaN" not in json.dumps(report_record(report), allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    ("placement", "rate", "noted"),
+    [
+        (Placement.PAIR, 6.0, True),
+        (Placement.TURNS, 6.0, True),
+        (Placement.PAIR, 0.4, False),
+        (Placement.SPLIT, 6.0, False),
+    ],
+)
+def test_a_load_that_is_not_the_users_is_noted_where_a_copy_was_measured(placement, rate, noted):
+    users = UserLoad(rate, 2, True, 10.0, answer_s=2.0)
+    notes = made(replace(make_run(), placement=placement, users=users)).notes
+    note = "Users keep about 6 requests in flight on each pod, the prompts were sent 1 at once: --concurrency 6"
+    assert any(text.startswith(note) for text in notes) is noted

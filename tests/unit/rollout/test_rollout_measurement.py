@@ -337,3 +337,17 @@ def test_a_sealed_block_is_never_sent_again():
         sealed = now
     assert attempts > 2
     assert ending is Ending.PROMOTED
+
+
+@pytest.mark.parametrize(("argv", "revision"), [((), ""), (("--revision", "abc"), "abc"), (("--revision=abc",), "abc")])
+def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_the_arguments_the_revision(
+    argv, revision
+):
+    memory = MemoryWorld(FASTER)
+    meter, platform = memory.context.meter, memory.context.platform
+    describe, state = meter.describe, platform.state
+    meter.describe = lambda endpoint: replace(describe(endpoint), device="")
+    platform.state = lambda arm: replace(state(arm), argv=argv)
+    done = rollout(memory)
+    arms = measurement(memory.context, done).run().arms
+    assert {(arm.device, arm.model_digest) for arm in arms.values()} == {("L4", revision)}

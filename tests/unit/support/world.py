@@ -130,6 +130,9 @@ class MemoryPlatform:
         text = self._world.disk.text
         return None if text in {arm.manifest for arm in known} else "service chat/svc was changed by somebody"
 
+    def device(self, arm: Arm) -> str:
+        return "L4"
+
     def lost_pods(self) -> tuple[str, ...]:
         return self._world.lost_pods
 
