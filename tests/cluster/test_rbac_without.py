@@ -67,6 +67,8 @@ LOOKS = {
 DOCTOR = [
     "list deployments",
     "list leases",
+    "list services",
+    "list poddisruptionbudgets",
     "list resourceclaimtemplates",
     "list clusterservingruntimes cluster",
     "list deviceclasses cluster",
