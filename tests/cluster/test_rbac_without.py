@@ -54,7 +54,6 @@ LOOKS = {
         "list resourceslices cluster",
         "list resourceclaims cluster",
         "list pods cluster",
-        "list resourcequotas",
         "list limitranges",
     ],
     ("rollout", "demo", "--spec", "ngram", *SHARED, "--dry-run=server"): ["list httproutes"],
@@ -236,7 +235,7 @@ def test_a_missing_right_to_read_or_first_write_is_named(shared, say):
     for command, keys in LOOKS.items():
         for key in keys:
             code, output = missed(say, command, key)
-            if "portforward" in key or key in ("list pods cluster", "list resourcequotas", "list limitranges"):
+            if "portforward" in key or key in ("list pods cluster", "list limitranges"):
                 assert code == 0, output  # status shows the rest; a rollout does not know the capacity or the quotas
             else:
                 assert (code, "mpctl rbac" in output) == (4, True), (key, code, output)

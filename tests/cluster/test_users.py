@@ -97,5 +97,7 @@ def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(clus
     assert users.failed == []
     assert users.answered > 20
     nothing_left(namespace, name)
-    (note,) = (note for note in mpctl.json("report", "rollout-1")["notes"] if "copy of the baseline" in note)
+    report = mpctl.json("report", "rollout-1")
+    assert {arm["device"] for arm in report["conditions"].values()} == {"NVIDIA L4"}
+    (note,) = (note for note in report["notes"] if "copy of the baseline" in note)
     assert "users send" in note
