@@ -289,7 +289,7 @@ def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_a
     marked = marked_objects(namespace)
     assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
     theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores
-    assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {("ControllerRevision", "revision")}
+    assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {("ControllerRevision", "ledger")}
 
 
 @pytest.mark.nightly
