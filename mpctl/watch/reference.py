@@ -171,48 +171,62 @@ def batch_of(window: Window, seconds: float, engines: int = 1) -> float | None:
 
 def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
     mine = [b for b in blocks if b.arm == CANDIDATE]
-    theirs = [b for b in blocks if b.arm == BASELINE]
-    per_step = Measured.of(b.window.tokens_per_step for b in mine)
-    if per_step is None or per_step.value <= 0:
-        return None
     loads = [load for b in mine if (load := batch_of(b.window, b.duration_s))]
-    answered = sum(len(b.completed) for b in mine)
-    return Band(
+    return _band_of(
+        [b.window for b in mine],
+        [b.window for b in blocks if b.arm == BASELINE],
         traffic=cell.traffic,
         temperature=cell.temperature,
         batch=math.fsum(loads) / len(loads) if loads else float(cell.concurrency),
-        rounds=len(mine),
-        tokens_per_step=per_step,
-        time_per_token_ms=Measured.of(b.window.time_per_token_ms for b in mine),
-        step_ms=Measured.of(b.window.step_ms for b in mine),
-        first_acceptance=Measured.of(next(iter(b.window.position_rates), None) for b in mine),
-        coverage=Measured.of(b.window.coverage for b in mine),
-        baseline_tokens_per_step=_mean(b.window.tokens_per_step for b in theirs) or 1.0,
-        baseline_step_ms=_mean(b.window.step_ms for b in theirs),
-        answer_tokens=sum(b.output_tokens for b in mine) / answered if answered else None,
+        tokens=sum(b.output_tokens for b in mine),
+        answered=sum(len(b.completed) for b in mine),
     )
 
 
 def _band_of_users(traffic: UsersTraffic | None) -> Band | None:
     windows = () if traffic is None else traffic.windows
-    per_step = Measured.of(w.candidate.tokens_per_step for w in windows)
     loads = [load for w in windows if (load := batch_of(w.candidate, w.seconds))]
-    if per_step is None or per_step.value <= 0 or not loads:
+    if not loads:
         return None
-    answered = math.fsum(w.candidate.tpot_count or 0.0 for w in windows)
-    return Band(
+    return _band_of(
+        [w.candidate for w in windows],
+        [w.baseline for w in windows],
         traffic=_USERS,
         temperature=0.0,
         batch=math.fsum(loads) / len(loads),
-        rounds=len(windows),
+        tokens=math.fsum(w.candidate.generation_tokens for w in windows),
+        answered=math.fsum(w.candidate.tpot_count or 0.0 for w in windows),
+    )
+
+
+def _band_of(
+    candidate: Sequence[Window],
+    baseline: Sequence[Window],
+    *,
+    traffic: str,
+    temperature: float,
+    batch: float,
+    tokens: float,
+    answered: float,
+) -> Band | None:
+    """The band of windows of both arms; None where the candidate's tokens per step are unknown. ``tokens``: of the
+    ``answered`` requests of the candidate."""
+    per_step = Measured.of(w.tokens_per_step for w in candidate)
+    if per_step is None or per_step.value <= 0:
+        return None
+    return Band(
+        traffic=traffic,
+        temperature=temperature,
+        batch=batch,
+        rounds=len(candidate),
         tokens_per_step=per_step,
-        time_per_token_ms=Measured.of(w.candidate.time_per_token_ms for w in windows),
-        step_ms=Measured.of(w.candidate.step_ms for w in windows),
-        first_acceptance=Measured.of(next(iter(w.candidate.position_rates), None) for w in windows),
-        coverage=Measured.of(w.candidate.coverage for w in windows),
-        baseline_tokens_per_step=_mean(w.baseline.tokens_per_step for w in windows) or 1.0,
-        baseline_step_ms=_mean(w.baseline.step_ms for w in windows),
-        answer_tokens=math.fsum(w.candidate.generation_tokens for w in windows) / answered if answered else None,
+        time_per_token_ms=Measured.of(w.time_per_token_ms for w in candidate),
+        step_ms=Measured.of(w.step_ms for w in candidate),
+        first_acceptance=Measured.of(next(iter(w.position_rates), None) for w in candidate),
+        coverage=Measured.of(w.coverage for w in candidate),
+        baseline_tokens_per_step=_mean(w.tokens_per_step for w in baseline) or 1.0,
+        baseline_step_ms=_mean(w.step_ms for w in baseline),
+        answer_tokens=tokens / answered if answered else None,
     )
 
 

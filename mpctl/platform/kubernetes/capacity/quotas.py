@@ -199,7 +199,8 @@ def _in_scope(pod: Json, scope: tuple[str, str, list[str]]) -> bool:
 
 
 def _amount(value: object) -> Decimal:
-    """A Kubernetes quantity as a number."""
+    """A Kubernetes quantity as a number. ``kubernetes.utils.quantity`` has it, too, but importing it loads every model
+    of the client, for seconds."""
     text = str(value)
     for suffix, factor in _SUFFIXES.items():
         if text.endswith(suffix):
