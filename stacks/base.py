@@ -9,8 +9,8 @@ from constructs import Construct
 
 from infra import builder, core
 from infra.charts import Reference
-from mpctl.fleet import InferenceCluster
 from stacks import backends
+from stacks.fleet import InferenceCluster
 from stacks.settings import Settings
 from stacks.settings.existing import Existing
 from stacks.versions import Table

@@ -11,8 +11,8 @@ from infra.aws import pools as aws_pools
 from infra.gcp import gke
 from infra.gcp import network as gcp_network
 from infra.gcp import pools as gcp_pools
-from mpctl.fleet import InferenceCluster, NodePool, Taint
 from stacks.base import Plan, Stack, labels
+from stacks.fleet import InferenceCluster, NodePool, Taint
 from stacks.machines import machines
 from stacks.settings.environment import Network
 from stacks.settings.maintenance import Maintenance, stamp

@@ -15,7 +15,7 @@ from pathlib import Path
 import yaml
 
 from mpctl.errors import InputError
-from mpctl.fleet import InferenceCluster, NodePool
+from stacks.fleet import InferenceCluster, NodePool
 from stacks.services.values import Service
 from stacks.settings import Settings
 

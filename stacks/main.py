@@ -24,9 +24,9 @@ from pathlib import Path
 
 from infra import core
 from mpctl.errors import InputError, MpctlError
-from mpctl.fleet import Fleet, InferenceCluster, read_fleet
 from stacks.base import Plan, Stack
 from stacks.cluster import EksCluster, GkeCluster
+from stacks.fleet import Fleet, InferenceCluster, read_fleet
 from stacks.machines import require_capacity, require_machines, require_services_fit
 from stacks.platform import Platform
 from stacks.serving import Serving, require_one_node

@@ -19,7 +19,6 @@ from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.prompt_files import read_prompts
 from mpctl.experiment.raw import corrected
 from mpctl.experiment.run import Run
-from mpctl.fleet.reader import read_fleet
 from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked
 from mpctl.manifest.foreign import foreign_changes
@@ -32,6 +31,7 @@ from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.revision import Revision
 from mpctl.staging.catalogue_file import read_catalogue
+from stacks.fleet.reader import read_fleet
 
 CORPUS = Path(__file__).parent / "corpus"
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4, "prompt_lookup_min": 2}

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.fleet import read_fleet
+from stacks.fleet import read_fleet
 from tests.stacks.conftest import ROOT
 
 EKS = (ROOT / "manifests/fleet/eks-l4.yaml").read_text("utf-8")

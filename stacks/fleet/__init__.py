@@ -2,8 +2,8 @@
 manifests.
 """
 
-from mpctl.fleet.reader import read_fleet
-from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
+from stacks.fleet.reader import read_fleet
+from stacks.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 
 __all__ = [
     "Device",

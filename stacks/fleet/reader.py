@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 from mpctl.yaml_lines import Node, documents
+from stacks.fleet.values import Device, Fleet, InferenceClass, InferenceCluster, NodePool, Taint
 
 API = "modelplane.ai/v1alpha1"
 PROVIDERS = ("EKS", "GKE")
