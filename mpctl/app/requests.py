@@ -276,7 +276,6 @@ class MethodRequest:
     """Arguments of `mpctl methods METHOD`."""
 
     method: str
-    engine: str = "vllm"
     draft: str | None = None
     settings: tuple[str, ...] = ()
 

@@ -35,7 +35,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Method:
-    """A method of speculative decoding. Rules, dialects and the catalogue ask the row and name no method.
+    """A method of speculative decoding. Rules and the catalogue ask the row and name no method.
 
     ``needs_draft``: nothing; a head trained for exactly this target; a smaller model; or optional, when the weights
     may be in the target's own checkpoint. ``engine_method``: vLLM's name, None for ``none``.
@@ -57,7 +57,7 @@ class Method:
     ``v2_runner``: which model runner has a proposer. ``adaptive_since``: the release from which the engine can verify
     fewer drafts under load by itself; None where its drafts have no probabilities. ``own_confidence``: by a confidence
     that the draft learned. ``busy_above``: concurrency above which
-    it slowed down in the field. ``engines``: its name in other engines; ``missing_in``: why an engine lacks it.
+    it slowed down in the field.
     ``published_ratios``: ratios with a baseline were published, so a prediction can rest on them.
     ``notes``: true for every run, shown in docs/reference/methods.md.
     """
@@ -97,8 +97,6 @@ class Method:
     own_confidence: bool = False
     v1_runner: bool = True
     v2_runner: bool = True
-    engines: tuple[tuple[str, str], ...] = ()
-    missing_in: tuple[tuple[str, str], ...] = ()
     published_ratios: bool = False
     notes: tuple[str, ...] = ()
 

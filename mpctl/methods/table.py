@@ -11,16 +11,12 @@ from types import MappingProxyType
 
 from mpctl.methods.method import Floor, KeyGroup, Method, Variant
 
-SGLANG, TENSORRT_LLM = "sglang", "tensorrt-llm"
-
 _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
 _LOOKUP_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
 _MODELPLANE = "Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code"
 _ESTIMATED = (0, 33, 0)  # adaptive verification by acceptance estimated from the draft's probabilities
 _K3 = (("num_speculative_tokens", 3),)
-_ONE_LOOKUP = "its n-gram lookup has one form, ngram"
-_ONE_BY_ONE = "its EAGLE3 drafts one token after the other"
 _V1_ALONE = "Only Model Runner V1 runs it, which vLLM 0.33 calls deprecated: a later release may not have it."
 _HOST = "Async scheduling is off, as the proposer needs the last tokens on the host: about 8 % per step (A10G)."
 _COVERAGE = (
@@ -39,7 +35,6 @@ _ROWS = (
         key_groups=_LOOKUP,
         aliases=("[ngram]",),
         disables_async_scheduling=True,
-        engines=((SGLANG, "NGRAM"), (TENSORRT_LLM, "NGram")),
         published_ratios=True,
         notes=(
             _HOST,
@@ -56,7 +51,6 @@ _ROWS = (
         floor=Floor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
         key_groups=_LOOKUP,
         needs_gpu=True,
-        missing_in=((SGLANG, _ONE_LOOKUP), (TENSORRT_LLM, _ONE_LOOKUP)),
         published_ratios=True,
         notes=(_COVERAGE, "An acceptance of 1.22 % was reported where ngram did better (vLLM #37150)."),
     ),
@@ -72,10 +66,6 @@ _ROWS = (
         disables_async_scheduling=True,
         busy_above=20,
         v2_runner=False,
-        missing_in=(
-            (SGLANG, "it keeps no suffix trees"),
-            (TENSORRT_LLM, "its suffix automaton (SA) is another algorithm with other settings"),
-        ),
         notes=(
             "The image must hold arctic-inference (0.1.1), which mpctl cannot see; without it the engine exits.",
             _HOST,
@@ -102,7 +92,6 @@ _ROWS = (
         positions_stretched_since=(0, 32, 0),
         max_model_len_fails=True,
         prompt_states=True,
-        engines=((SGLANG, "EAGLE3"), (TENSORRT_LLM, "Eagle3")),
         head_layers=1,
         head_inputs=3,
         published_ratios=True,
@@ -127,7 +116,6 @@ _ROWS = (
         max_model_len_fails=True,
         prompt_states=True,
         v2_runner=False,
-        missing_in=((SGLANG, _ONE_BY_ONE), (TENSORRT_LLM, _ONE_BY_ONE.replace("EAGLE3", "Eagle3"))),
         head_layers=4,
         head_inputs=3,
         notes=(
@@ -151,8 +139,6 @@ _ROWS = (
         for_one_target=True,
         positions_stretched_since=(0, 32, 0),
         prompt_states=True,
-        engines=((SGLANG, "EAGLE"),),
-        missing_in=((TENSORRT_LLM, "its Eagle3 cannot load heads of the first generations"),),
         head_layers=1,
         published_ratios=True,
         notes=("Prefer eagle3 where a head exists: 2.60 against 2.29 accepted at K 3 (Llama-3.1-8B, MT-Bench).",),
@@ -170,7 +156,6 @@ _ROWS = (
         own_keys=("use_heterogeneous_vocab",),
         parallel_drafting="optional",
         checkpoint="model",
-        engines=((SGLANG, "STANDALONE"), (TENSORRT_LLM, "Draft_Target")),
         published_ratios=True,
         notes=(
             "The draft's KV shares the pool: 69 232 tokens became 32 528 with Qwen3-1.7B under Qwen3-32B.",
@@ -194,7 +179,6 @@ _ROWS = (
         prompt_states=True,
         target_layers=True,
         prefix_caching_crashes=True,
-        engines=((SGLANG, "NEXTN"), (TENSORRT_LLM, "MTP")),
         head_layers=1,
         notes=(
             "Negative at high batch: +3.4 % at 1, -23 % at 256 (Qwen3.8 recipe).",
@@ -217,7 +201,6 @@ _ROWS = (
         one_head_per_token=True,
         disables_async_scheduling=True,
         v2_runner=False,
-        missing_in=((SGLANG, "it has no Medusa heads"), (TENSORRT_LLM, "the PyTorch backend has no Medusa heads")),
         notes=(_HOST, "Old checkpoints; EAGLE-3 heads accept more."),
     ),
     Method(
@@ -255,7 +238,6 @@ _ROWS = (
         ),
         for_one_target=True,
         prompt_states=True,
-        engines=((SGLANG, "DFLASH"), (TENSORRT_LLM, "DFlash")),
         notes=(
             "DFlash2, LiLiCorr and XPress heads need vLLM 0.33 and Model Runner V2; elsewhere they run as plain ones.",
         ),
@@ -279,8 +261,6 @@ _ROWS = (
         for_one_target=True,
         prompt_states=True,
         v1_runner=False,
-        engines=((SGLANG, "DSPARK"),),
-        missing_in=((TENSORRT_LLM, "its DSparkDecodingConfig (1.3 and newer) was not read yet"),),
         head_layers=5,
     ),
 )

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from mpctl import commands
-
 # Patterns that recognise images, commands and runtimes of other engines, each with the engine's common name.
 _OTHERS = (
     ("sglang", re.compile(r"\bsglang\b|sglang[.:/-]", re.IGNORECASE)),
@@ -34,10 +32,9 @@ def other_engine(texts: Iterable[str | None]) -> str | None:
 
 def not_measurable(engine: str) -> tuple[str, str]:
     """Return the error and the hint for a service of another engine."""
-    title, setting = TITLES[engine], commands.line("methods", "METHOD", "--engine", engine)
+    title = TITLES[engine]
     return (
         f"the engine is {title}: the gate counts drafted and accepted tokens by vLLM's counters, which {title} "
         "does not have, so a rollout could not be measured",
-        f"{setting} prints the same setting in {title}'s words; measure it with its own tools"
-        ", or serve the model with vLLM",
+        f"measure speculation on {title} with its own tools, or serve the model with vLLM",
     )

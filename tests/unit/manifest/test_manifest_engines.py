@@ -38,7 +38,7 @@ def test_a_container_of_another_engine(image, command, engine):
     text = HEAD.replace("vllm/vllm-openai:v0.23.0", image) + f"      command: {command}\n"
     with pytest.raises(InputError, match=f"the engine is {engine}: .* could not be measured") as caught:
         load(text, file="s.yaml")
-    assert "mpctl methods METHOD --engine" in caught.value.hint
+    assert caught.value.hint == f"measure speculation on {engine} with its own tools, or serve the model with vLLM"
     assert caught.value.line
 
 

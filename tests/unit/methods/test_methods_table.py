@@ -7,7 +7,6 @@ import pytest
 
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, build
-from mpctl.methods.dialects import DIALECTS
 
 ROOT = Path(__file__).parents[3]
 # What a checkpoint's configuration reveals by its fields is no property of a method.
@@ -33,10 +32,6 @@ def test_a_row_is_complete(method):
     assert bool(method.defaults) <= bool(method.defaults_source)
     assert method.loads_weights == (method.checkpoint is not None)
     assert method.for_one_target <= method.loads_weights
-    if method.has_proposer and method.engine_method is not None:
-        names, missing = dict(method.engines), dict(method.missing_in)
-        assert set(names) | set(missing) == set(DIALECTS)
-        assert not set(names) & set(missing)
 
 
 def notes_section() -> str:

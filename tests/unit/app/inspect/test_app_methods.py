@@ -1,36 +1,12 @@
-"""Methods and drafts as values: settings in the words of an engine, and the catalogue by target and method."""
+"""Drafts as values: the catalogue by target and method."""
 
 from __future__ import annotations
 
 import pytest
 
 from mpctl.app.inspect.drafts import list_drafts
-from mpctl.app.inspect.methods import support_of, write_setting
-from mpctl.app.requests import DraftsRequest, MethodRequest
+from mpctl.app.requests import DraftsRequest
 from mpctl.errors import InputError
-
-
-@pytest.mark.parametrize(
-    ("engine", "text"),
-    [
-        ("vllm", '"method": "eagle3"'),
-        ("sglang", "--speculative-algorithm EAGLE3"),
-        ("tensorrt-llm", "org/head"),
-    ],
-)
-def test_a_setting_is_written_in_the_words_of_an_engine(engine, text):
-    setting = write_setting(MethodRequest("eagle3", engine, "org/head"))
-    assert setting.engine == engine
-    assert text in setting.text
-    assert setting.where
-
-
-def test_a_method_that_an_engine_cannot_run_has_a_reason():
-    support = support_of("sglang")
-    assert support.unsupported["ngram"] is None
-    assert support.unsupported["suffix"]
-    with pytest.raises(InputError):
-        write_setting(MethodRequest("suffix", "sglang"))
 
 
 def test_drafts_are_listed_by_target_and_by_method():
