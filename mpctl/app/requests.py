@@ -215,7 +215,6 @@ class CapacityRequest:
     pool: str | None = None
     objects: str | None = None
     objects_file: str = "-"
-    change: Literal["grow", "restore"] | None = None
     accept_unchecked: bool = False
 
 

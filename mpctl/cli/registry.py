@@ -40,7 +40,7 @@ COMMANDS: Table = {
     "stage": ("mpctl.cli.inspect.stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
     "connect": ("mpctl.cli.cluster.connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
-    "capacity": ("mpctl.cli.cluster.capacity", "Check whether a rollout fits a cluster, and resize its pool", "Clouds"),
+    "capacity": ("mpctl.cli.cluster.capacity", "Check whether a rollout fits a managed cluster", "Clouds"),
     "credential": (
         "mpctl.cli.cluster.credential",
         "Print a short-lived token for kubectl",

@@ -69,7 +69,7 @@ Platform:
 
 Clouds:
   connect   Write a kubeconfig entry for an EKS or GKE cluster
-  capacity  Check whether a rollout fits a cluster, and resize its pool
+  capacity  Check whether a rollout fits a managed cluster
 
 Other:
   config      Show settings and their origin

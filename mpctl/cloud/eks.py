@@ -192,12 +192,3 @@ class Eks:
             token = page.get("NextToken") or ""
             if not token:
                 return used
-
-    def resize(self, pool: Pool, size: int) -> int:
-        with aws_errors("eks:UpdateNodegroupConfig", self.cluster):
-            self._client("eks").update_nodegroup_config(
-                clusterName=self.cluster.name,
-                nodegroupName=pool.name,
-                scalingConfig={"desiredSize": size},
-            )
-        return size

@@ -7,7 +7,6 @@ does), and the quota stays unchecked (it is a matter of the compute API).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC
@@ -120,16 +119,6 @@ class Gke:
     def limits(self, pool: Pool) -> PoolLimits:
         name = f"GPU quota of project {self.cluster.account} (compute API: NVIDIA_L4_GPUS or the machine's own)"
         return PoolLimits(zones_offering=pool.zones or None, quota_name=name)
-
-    def resize(self, pool: Pool, size: int) -> int:
-        """The API counts nodes per zone: the total becomes the next multiple of the zones."""
-        zones = max(1, len(pool.zones))
-        per_zone = math.ceil(size / zones)
-        name = f"{self.cluster.resource}/nodePools/{pool.name}"
-        client = self.client
-        with google_errors("container.clusters.update", self.cluster):
-            client.set_node_pool_size(request={"name": name, "node_count": per_zone}, timeout=TIMEOUT_S, retry=None)
-        return per_zone * zones
 
 
 def _pool(pool: Any) -> Pool:

@@ -1,4 +1,4 @@
-"""The protocol of a cloud, so that commands and the resize ledger are independent of the provider."""
+"""The protocol of a cloud, so that commands are independent of the provider."""
 
 from __future__ import annotations
 
@@ -33,7 +33,3 @@ class Cloud(Protocol):
     def pools(self) -> tuple[Pool, ...]: ...
 
     def limits(self, pool: Pool) -> PoolLimits: ...
-
-    def resize(self, pool: Pool, size: int) -> int:
-        """Sets the pool to ``size`` nodes, or the next number its zones allow, and returns that number."""
-        ...

@@ -167,16 +167,6 @@ def assess_fit(need: Need, nodes: tuple[GpuNode, ...] | None, pool: Pool | None,
     return Fit(verdict, add, tuple(reasons), (*unchecked, *open_))
 
 
-def assess_return(nodes: tuple[GpuNode, ...], pool: Pool, size: int) -> str | None:
-    """Return the reason why ``pool`` may not shrink to ``size`` now, else None: too many nodes hold GPUs in use."""
-    if pool.size <= size:
-        return None
-    busy = [node.name for node in nodes if node.pool == pool.name and node.taken]
-    if len(busy) > size:
-        return f"{len(busy)} nodes of pool {pool.name} serve ({', '.join(busy)}), and {size} would be left"
-    return None
-
-
 def _limits(pool: Pool, limits: PoolLimits, add: int) -> tuple[list[str], list[str]]:
     """Return what forbids ``add`` more nodes, and what is unknown."""
     problems, unchecked = [], []

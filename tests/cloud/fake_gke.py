@@ -14,7 +14,6 @@ PREFIX = "/google.container.v1.ClusterManager/"
 
 REQUESTS = {
     "GetCluster": gke.GetClusterRequest,
-    "SetNodePoolSize": gke.SetNodePoolSizeRequest,
 }
 
 
@@ -23,7 +22,6 @@ class FakeGke(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.fault: tuple[grpc.StatusCode, str] | None = None
-        self.sizes: list[tuple[str, int]] = []
         l4 = gke.AcceleratorConfig(accelerator_count=1, accelerator_type="nvidia-l4")
         self.cluster = gke.Cluster(
             name="serving",
@@ -64,14 +62,6 @@ class FakeGke(grpc.GenericRpcHandler):  # type: ignore[misc]
         if request.name != "projects/my-project/locations/us-central1/clusters/serving":
             context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {request.name}")
         return self.cluster
-
-    def SetNodePoolSize(self, request: Any, context: Any) -> Any:  # noqa: N802
-        pool = next((p for p in self.cluster.node_pools if request.name.endswith(f"/nodePools/{p.name}")), None)
-        if pool is None:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"Not found: {request.name}")
-        self.sizes.append((pool.name, request.node_count))
-        pool.initial_node_count = request.node_count
-        return gke.Operation(name="operation-1", status=gke.Operation.Status.RUNNING)
 
 
 @contextmanager

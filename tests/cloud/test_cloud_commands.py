@@ -41,10 +41,6 @@ class FakeCloud:
     def limits(self, pool: Pool) -> PoolLimits:
         return self.given
 
-    def resize(self, pool: Pool, size: int) -> int:
-        self.pool = Pool(pool.name, pool.machine, pool.gpus, size, pool.minimum, pool.maximum, pool.zones)
-        return size
-
 
 @pytest.fixture
 def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
@@ -153,58 +149,9 @@ def test_capacity_fits_on_a_free_gpu(run: Callable[..., Result]) -> None:
     assert result.stdout == ("fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
 
 
-def test_capacity_grows_the_pool_and_gives_it_back(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    where = ("eks/us-east-1/serving", "-y")
-    options = ("--objects", str(NODES), "--replicas", "2", "--grow")
-    made = run(capacity, *where, *options)
-    assert made.exit_code == 0, made.exception
-    assert "fits after the pool grows" in made.stdout
-    assert "pool l4: set to 2 nodes" in made.stdout
-    assert "pool l4: unchanged at 2 nodes" in run(capacity, *where, *options).stdout
-    returning = (*where, "--restore", "--objects", str(NODES))
-    back = run(capacity, *returning)
-    assert "the cloud chooses which nodes it removes" in back.stderr
-    assert back.stdout == "pool l4: set to 1 nodes\n"
-    assert cloud.pool.size == 1
-    assert run(capacity, *returning).stdout == "pool l4: unchanged at 1 nodes\n"
-
-
-def test_capacity_gives_no_node_back_that_serves(run: Callable[..., Result], cloud: FakeCloud, tmp_path: Path) -> None:
-    options = ("eks/us-east-1/serving", "-y", "--objects")
-    run(capacity, *options, str(NODES), "--replicas", "2", "--grow")
-    listing = json.loads(NODES.read_text())
-    claim = json.loads(json.dumps(listing["items"][-1]).replace("gpu-a", "gpu-b"))
-    listing["items"].append(claim)
-    (tmp_path / "busy.json").write_text(json.dumps(listing))
-    error = failed(run(capacity, *options, str(tmp_path / "busy.json"), "--restore"), Refused)
-    assert error.message == "2 nodes of pool l4 serve (gpu-a, gpu-b), and 1 would be left"
-    assert cloud.pool.size == 2
-
-
-@pytest.mark.parametrize(
-    ("cluster", "change"),
-    [
-        ("eks/us-east-1/serving", "--restore"),
-        ("gke/p/us-central1/c", "--restore"),
-        ("gke/p/us-central1/c", "--grow"),
-    ],
-)
-def test_capacity_changes_no_pool_blindly(
-    run: Callable[..., Result], cloud: FakeCloud, cluster: str, change: str
-) -> None:
-    error = failed(run(capacity, cluster, "-y", change), InputError)
-    assert error.field == "--objects"
-    assert cloud.pool.size == 1
-
-
 def test_gkes_size_is_the_number_of_its_nodes(run: Callable[..., Result]) -> None:
     result = run(capacity, "gke/p/us-central1/c", "--objects", str(NODES), "--replicas", "2", "-o", "json")
     assert json.loads(result.stdout)["pool"]["size"] == 2
-
-
-def test_capacity_changes_nothing_without_a_yes(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    failed(run(capacity, "eks/us-east-1/serving", "--grow", "--accept-unchecked"), InputError)
-    assert cloud.pool.size == 1
 
 
 def test_capacity_says_no_with_the_reason(run: Callable[..., Result], cloud: FakeCloud) -> None:

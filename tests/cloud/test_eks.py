@@ -153,14 +153,6 @@ def test_the_quota_counts_running_instances_of_its_kind(cluster: Eks, monkeypatc
     assert assess_fit(Need(2), (), pool, limits).verdict == "no"
 
 
-def test_resize_sets_the_desired_size_alone(cluster: Eks) -> None:
-    (pool,) = cluster.pools()
-    assert cluster.resize(pool, 2) == 2
-    (after,) = cluster.pools()
-    assert (after.minimum, after.size, after.maximum) == (1, 2, 3)
-    cluster.resize(after, 1)
-
-
 def test_an_absent_cluster_names_those_that_are_there(cluster: Eks) -> None:
     with pytest.raises(InputError, match=r"eks/us-east-1/servng does not exist") as error:
         Eks(Cluster("eks", "servng", REGION)).endpoint()

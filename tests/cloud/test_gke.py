@@ -63,12 +63,6 @@ def test_the_projects_quota_is_unchecked_never_room(gke: Gke) -> None:
     assert "my-project" in fit.unchecked[0]
 
 
-def test_resize_rounds_up_to_whole_zones(gke: Gke, fake: FakeGke) -> None:
-    (pool,) = gke.pools()
-    assert gke.resize(pool, 3) == 4
-    assert fake.sizes == [("l4", 2)]
-
-
 def test_an_absent_cluster(fake: FakeGke) -> None:
     with running(fake) as client, pytest.raises(InputError, match="gke/my-project/us-central1/servng") as error:
         Gke(Cluster("gke", "servng", "us-central1", "my-project"), client=client).endpoint()

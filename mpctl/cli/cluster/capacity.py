@@ -1,4 +1,4 @@
-"""``mpctl capacity CLUSTER``: whether a rollout fits, and a larger GPU pool where it does not."""
+"""``mpctl capacity CLUSTER``: whether a rollout fits a managed cluster."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from mpctl import commands
 from mpctl.cli.cluster.options import cluster_options
 from mpctl.cli.context import CliContext
 from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import ask_options, output_option, shared_options
+from mpctl.cli.options.shared import output_option, shared_options
 from mpctl.cli.options.types import option
 from mpctl.cli.printer import paragraph
 from mpctl.cli.settings import in_context
-from mpctl.errors import InputError, Refused, Undecided
+from mpctl.errors import Refused, Undecided
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,10 +47,7 @@ _ANSWERS = {
     metavar="FILE|-",
     help="Nodes and devices as kubectl lists them, see Examples (default: no GPU is free).",
 )
-@option("--grow", is_flag=True, help="Enlarge the pool by the missing nodes; recorded first.")
-@option("--restore", is_flag=True, help="Set the pool back to its size before --grow.")
 @option("--accept-unchecked", is_flag=True, help="Count what could not be checked as capacity.")
-@ask_options
 @output_option
 @shared_options
 @in_context
@@ -61,8 +57,6 @@ def command(
     *,
     cluster: CloudClusterRef,
     objects: IO[str] | None,
-    grow: bool,
-    restore: bool,
     **needs: Any,
 ) -> None:
     """Decide whether a rollout fits: free GPUs, pool limits, zones and quota.
@@ -70,37 +64,26 @@ def command(
     \b
     Examples:
       kubectl get nodes,resourceslices,resourceclaims -A -o json | mpctl capacity eks/us-east-1/serving --objects -
-      mpctl capacity eks/us-east-1/serving --grow
-      mpctl capacity eks/us-east-1/serving --restore --objects listing.json
 
     Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
     """
     from mpctl.app.cluster.capacity import run
     from mpctl.app.requests import CapacityRequest
 
-    if grow and restore:
-        raise InputError("cannot be combined with --grow", field="--restore")
     request = CapacityRequest(
         cluster,
         objects=objects.read() if objects else None,
         objects_file=objects.name if objects else "-",
-        change="grow" if grow else "restore" if restore else None,
         **needs,
     )
-    outcome = run(request, context.terminal)
+    outcome = run(request)
     context.emit(
         "Capacity",
         record=lambda: _record(outcome),
-        names=lambda: [outcome.fit.verdict] if outcome.fit else [],
-        table=lambda _wide: "\n".join(_lines(outcome)),
+        names=lambda: [outcome.fit.verdict],
+        table=lambda _wide: "\n".join(_lines(outcome.fit)),
     )
-    if grow and outcome.resize and outcome.pool:
-        restore_words = ("--pool", outcome.pool.name, "--restore", "--objects", "FILE")
-        context.terminal.next_command(
-            commands.line("capacity", str(outcome.cluster), *restore_words), "the previous size"
-        )
-    if outcome.fit is not None:
-        _require_fit(outcome.fit, accept_unchecked=request.accept_unchecked)
+    _require_fit(outcome.fit, accept_unchecked=request.accept_unchecked)
 
 
 def _require_fit(fit: Fit, *, accept_unchecked: bool) -> None:
@@ -114,19 +97,10 @@ def _require_fit(fit: Fit, *, accept_unchecked: bool) -> None:
 
 
 def _record(outcome: CapacityOutcome) -> dict[str, Any]:
-    nothing = {"verdict": None, "add_nodes": 0, "reasons": (), "unchecked": ()}
-    return {
-        **(asdict(outcome.fit) if outcome.fit else nothing),
-        "pool": asdict(outcome.pool) if outcome.pool else None,
-        "resize": asdict(outcome.resize) if outcome.resize else None,
-    }
+    return {**asdict(outcome.fit), "pool": asdict(outcome.pool) if outcome.pool else None}
 
 
-def _lines(outcome: CapacityOutcome) -> Iterator[str]:
-    if outcome.fit is not None:
-        yield _ANSWERS[outcome.fit.verdict]
-        lines = (*outcome.fit.reasons, *(f"not checked: {subject}" for subject in outcome.fit.unchecked))
-        yield from (paragraph(line, "  ", "    ") for line in lines)
-    if outcome.resize is not None:
-        done = "set to" if outcome.resize.changed else "unchanged at"
-        yield f"pool {outcome.resize.pool}: {done} {outcome.resize.nodes} nodes"
+def _lines(fit: Fit) -> Iterator[str]:
+    yield _ANSWERS[fit.verdict]
+    lines = (*fit.reasons, *(f"not checked: {subject}" for subject in fit.unchecked))
+    yield from (paragraph(line, "  ", "    ") for line in lines)
