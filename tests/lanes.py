@@ -2,7 +2,8 @@
 
 ``fast``        protects a change: what is pure or has a scripted outside, and the journeys marked ``journey``
 ``all``         everything but the contracts and the lane below
-``nightly``     minutes of a real engine each, marked ``nightly``: other tests hold the rule on scripted engines
+``nightly``     minutes of a real engine or of the test cluster each, marked ``nightly``: what they try at every
+                point, with every method or on every kind, another test holds every day at some, or on scripted engines
 ``contracts``   what KServe, Kubernetes, vLLM, Prometheus and the test cluster itself do (tests/contracts)
 
 ``pytest --lane fast`` (``scripts/test``); several are named with commas. Without ``--lane`` the named paths run.

@@ -1,9 +1,9 @@
 """SIGKILL after every ledger entry, then resume or rollback on an API server that misbehaves.
 
-By default every kill point meets one fault, in turn; with ``MPCTL_MATRIX=full`` every point meets every fault, a test
-for each fault. The figures are printed (``pytest -s``). After each case: the live spec is byte for byte the promoted or
-the recorded one, no candidate is left, the autoscaler is as it was, and no look at the service ever found zero ready
-pods.
+Every sixth kill point meets one fault, in turn; by night every point does, and with ``MPCTL_MATRIX=full`` every point
+meets every fault, a test for each fault. The figures are printed (``pytest -s``). After each case: the live spec is
+byte for byte the promoted or the recorded one, no candidate is left, the autoscaler is as it was, and no look at the
+service ever found zero ready pods.
 """
 
 import os
@@ -73,9 +73,18 @@ def entries_of_a_rollout(run, namespace, before):
     return len([entry for entry in ledger_entries(appended) if entry["operation"] == "rollout-1"]), promoted
 
 
-@pytest.mark.parametrize("half", [0, 1], ids=["odd entries", "even entries"])  # so that each ends within its time
+@pytest.mark.parametrize(  # the halves so that each ends within its time
+    ("first", "stride"),
+    [
+        pytest.param(3, 6, id="every sixth entry"),
+        pytest.param(0, 2, id="odd entries", marks=pytest.mark.nightly),
+        pytest.param(1, 2, id="even entries", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("met", FAULTS if os.environ.get("MPCTL_MATRIX") == "full" else [IN_TURN])
-def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(cluster, namespace, mpctl, met, half):
+def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_fault(
+    cluster, namespace, mpctl, met, first, stride
+):
     namespace.deploy(CONTAINERS)
     # It wants one pod, also in the moment in which two are ready while pods are replaced: 50 of 200 for each.
     cluster.metrics.set("queue_wait_ms", 50)
@@ -86,7 +95,7 @@ def test_killed_after_every_ledger_entry_it_resumes_or_rolls_back_through_a_faul
     count, promoted = entries_of_a_rollout(run, namespace, before)
     faults = list(FAULTS) if met == IN_TURN else [met]
     failures, began = [], time.monotonic()
-    points = range(half, count, 2)
+    points = range(first, count, stride)
     for number in points:
         point, fault = number + 1, faults[number % len(faults)]
         way_on = ("resume",) if (number // len(faults) + list(FAULTS).index(fault)) % 2 else ("rollback",)

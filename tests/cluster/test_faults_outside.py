@@ -117,7 +117,7 @@ MEASURED = ("--requests", "4", "--repeats", "40", "--max-tokens", "16")
 SCRIPT = {"token_s": 0.05}
 
 
-@pytest.mark.parametrize("drained", ["demo", "demo-candidate"])
+@pytest.mark.parametrize("drained", [pytest.param("demo", marks=pytest.mark.nightly), "demo-candidate"])
 def test_a_node_that_is_drained_while_a_rollout_measures(served, tmp_path, drained):
     """Its pod moves to a free node; what is told is what runs, and the same command again ends well. What went wrong
     is told and recorded without the users' prompts, although the load client's log has them."""

@@ -154,6 +154,7 @@ def test_in_place_the_pods_roll_and_what_cannot_be_done_is_refused_with_the_reas
     assert live(chat) == before
 
 
+@pytest.mark.nightly  # every kind takes the steps that test_faults_matrix kills
 def test_killed_at_every_step_it_resumes_or_rolls_back(chat, mpctl):
     run, before = Unmeasured(mpctl), live(chat)
     run("rollout", "chat", *NGRAM)

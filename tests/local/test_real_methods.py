@@ -55,6 +55,7 @@ def promoted_and_back(engine, method, *options, tokens_per_step=1.5):
     return operation
 
 
+@pytest.mark.nightly  # the journey of test_real_journey.py promotes n-gram, too
 def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
     """The same method under the same policy: only the traffic differs."""
     before = engine.live_text()
@@ -69,6 +70,7 @@ def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
     assert not running(engine, "ngram")
 
 
+@pytest.mark.nightly  # EAGLE-3 takes the same way with a smaller draft
 def test_a_draft_model_is_promoted(engine):
     operation = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
     assert operation.result("match", Matched).outcome is Outcome.PASS

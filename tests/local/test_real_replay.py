@@ -12,7 +12,7 @@ from mpctl.experiment.counters import Counters, Window
 
 from .conftest import LAX
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # the replay is held on recorded answers every day
 
 
 def ask(url, body):
