@@ -258,19 +258,6 @@ class WatchInstallRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class DrillRequest:
-    """Arguments of `mpctl drill`. ``prompts``: the traffic that the gate measured, () where it was built-in
-    sets; ``drift_to``: what it turns to; ``newer_target``: another version of the target; ``window_s``: of each
-    phase."""
-
-    faults: tuple[str, ...]
-    prompts: tuple[str, ...] = ()
-    drift_to: str = "chat"
-    newer_target: str | None = None
-    window_s: float = 20.0
-
-
-@dataclass(frozen=True, slots=True)
 class MethodRequest:
     """Arguments of `mpctl methods METHOD`."""
 

@@ -46,11 +46,8 @@ Rollout:
 
 Inspect:
   watch      See whether speculation still pays, and fall back by policy
-  drill      Break a local service on purpose, and see the watch fall back
   status     Show services, engines and operations under way
   history    List recorded revisions, or print one
-  export     Write the history of a service to a file
-  import     Record an exported history for a service
   diff       Compare the service with a revision or with a change
   doctor     Check a cluster for what prevents rollouts
   rbac       Print the minimal roles for mpctl

@@ -1,4 +1,4 @@
-"""Send events to a webhook or to Alertmanager."""
+"""Send events to a webhook."""
 
 from __future__ import annotations
 
@@ -74,28 +74,3 @@ def _receiver(url: str) -> str:
     """Scheme and host of a URL, whose path, query and user are secrets of many receivers."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-
-
-def post_alert(url: str, record: Mapping[str, Any]) -> None:
-    """Send a signal to Alertmanager's API; one without a finding resolves the service's alert.
-
-    Raises:
-        MpctlError: there is no answer, or it refuses.
-    """
-    labels = {
-        "alertname": "MpctlWatchFinding",
-        "namespace": record["namespace"],
-        "inference_service": record["service"],
-        "severity": "warning",
-    }
-    alert = {
-        "labels": labels,
-        "annotations": {
-            "summary": f"{record['reason']}: {record['message']}",
-            "command": record["command"] or "",
-        },
-        "startsAt": record["time"],
-    }
-    if not record["finding"]:
-        alert["endsAt"] = record["time"]
-    post(f"{url.rstrip('/')}/api/v2/alerts", [alert])

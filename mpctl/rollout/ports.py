@@ -394,9 +394,6 @@ class Store(Protocol):
         """A record kept by :meth:`save`, or None; ``again``: also one that another command saved since the first look.
         Raises Tampered when another writer replaced it."""
 
-    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
-        """Every record of an operation by its name. Raises as :meth:`load`."""
-
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be
         held. Raises NotPermitted before anything is deleted."""

@@ -7,9 +7,11 @@ import threading
 import time
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = {"accept": 0.4, "novel": 0.0, "speculating": {"slow": 1.3}}
 QUICK = ("--requests", "6", "--repeats", "3", "--no-calibrate")
 
@@ -29,8 +31,10 @@ def page(url):
 def drill(mpctl, *options, code=0):
     novel = mpctl.directory / "novel.jsonl"
     novel.write_text("".join(json.dumps({"prompt": f"novel {n} " * 100}) + "\n" for n in range(40)))
-    words = ("--drift-to", str(novel), "--interval", "0.5s", "--window", "1s", "-o", "json")
-    done = mpctl("drill", "demo", *words, *options, code=code)
+    words = ("--drift-to", str(novel), "--interval", "0.5", "--window", "1", "--json", "--yes")
+    command = [sys.executable, "-m", "scripts.drill", "demo", *words, *options]
+    done = subprocess.run(command, cwd=ROOT, env=mpctl.environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stderr
     return {fault["fault"]: fault for fault in json.loads(done.stdout)["faults"]}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -69,18 +69,6 @@ class EngineCounters:
     engines: Mapping[str, Counters]
     failed: Mapping[str, str]
     wanted: int
-
-
-class DrillRig(Protocol):
-    """The target of a drill, as :class:`mpctl.platform.local.rig.LocalRig`."""
-
-    url: str
-    model: str
-    token: str | None
-
-    def crash(self, fault: tuple[str, ...] = ()) -> None: ...
-    def mend(self) -> None: ...
-    def serves(self) -> bool: ...
 
 
 class ServiceNotFound(InputError):
@@ -178,10 +166,6 @@ class Session(ABC):
     @abstractmethod
     def counters(self) -> EngineCounters:
         """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
-
-    def drill_rig(self) -> DrillRig | None:
-        """Return the target of a drill; None where users would notice a fault."""
-        return None
 
     @abstractmethod
     def holder(self) -> str | None:

@@ -26,7 +26,6 @@ from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
-    from mpctl.platform.local.rig import LocalRig
     from mpctl.rollout.context import Context
 
 
@@ -122,12 +121,6 @@ class LocalSession(Session):
             return EngineCounters({state.id: read_counters(state.endpoint)}, {}, 1)
         except CounterError as error:
             return EngineCounters({}, {state.id: str(error)}, 1)
-
-    def drill_rig(self) -> LocalRig:
-        """The serving engine."""
-        from mpctl.platform.local.rig import LocalRig
-
-        return LocalRig(self.platform)
 
     def holder(self) -> str | None:
         """Return the holder of the lock file."""

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 import click
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mpctl.app.watch.publish import Publisher
     from mpctl.app.watch.sources import Source
     from mpctl.app.watch.watcher import Watcher
+    from mpctl.cli.terminal import Terminal
     from mpctl.watch.policy import WatchPolicy
 
 FINDING, BLIND = 9, 6  # exit codes of --once
@@ -64,7 +65,6 @@ class WatchOptions(TypedDict):
     webhook: str | None
     webhook_format: str
     webhook_key: str
-    alertmanager: str | None
     leader_elect: bool
     lease_namespace: str | None
     publish: bool
@@ -107,7 +107,6 @@ class WatchOptions(TypedDict):
     show_default=False,
     help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
 )
-@option("--alertmanager", metavar="URL", help="Raise and resolve an alert per service at this Alertmanager.")
 @option("--publish", is_flag=True, help="Write a SpeculationStatus and Events per service (cluster only).")
 @option("--leader-elect", is_flag=True, help="Wait for a Lease; exit with 3 when it is lost.")
 @option("--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n).")
@@ -145,7 +144,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[WatchOptio
             check()
 
     publisher = _publisher(context, require) if given["publish"] else None
-    opened = reopen(context, place)
+    opened = reopen(context.terminal, place)
 
     def open_leading(session: Session) -> Session:
         require()
@@ -203,14 +202,14 @@ def _services(
     )
 
 
-def reopen(context: CliContext, place: Place) -> Callable[[Session], Session]:
+def reopen(terminal: Terminal, place: Place) -> Callable[[Session], Session]:
     """Opens a service for an operation of the watch, which nobody attends."""
     from mpctl.app.session.open import open_session
     from mpctl.app.watch.act import Unattended
 
     def tell(line: str) -> None:
-        if context.terminal.verbose:
-            context.terminal.note(line)
+        if terminal.verbose:
+            terminal.note(line)
 
     return lambda session: open_session(place._replace(namespace=session.namespace), Unattended(tell), session.name)
 
@@ -222,21 +221,17 @@ def _source(given: WatchOptions) -> Source:
 
 
 def _send(context: CliContext, given: WatchOptions, event: WatchEvent) -> None:
-    """To the webhook and to Alertmanager; a receiver that is gone stops nothing."""
+    """To the webhook; a receiver that is gone stops nothing."""
     from mpctl.errors import MpctlError
     from mpctl.platform import notify
 
-    record = event.to_record()
-    body = notify.shaped(given["webhook_format"], record, given["webhook_key"])
-    receivers: list[tuple[Callable[[str, Any], None], str | None, Any]] = [(notify.post, given["webhook"], body)]
-    if event.kind == "signal":
-        receivers.append((notify.post_alert, given["alertmanager"], record))
-    for send, url, content in receivers:
-        try:
-            if url is not None and content is not None:
-                send(url, content)
-        except MpctlError as error:
-            context.terminal.warn(f"event not delivered: {error.message}")
+    url, body = given["webhook"], notify.shaped(given["webhook_format"], event.to_record(), given["webhook_key"])
+    if url is None or body is None:
+        return
+    try:
+        notify.post(url, body)
+    except MpctlError as error:
+        context.terminal.warn(f"event not delivered: {error.message}")
 
 
 def _publisher(context: CliContext, require: Callable[[], None]) -> Publisher:

@@ -254,10 +254,6 @@ class KubernetesStore:
             self._records.forget((operation,))
         return self._records.load_all(operation).get(name)
 
-    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
-        """Every record of an operation by its name; raises as :meth:`load`."""
-        return self._records.load_all(operation)
-
     # Deletion
 
     def recorded(self) -> Recorded:

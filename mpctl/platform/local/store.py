@@ -103,12 +103,6 @@ class LocalStore:
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
 
-    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
-        """Every record of an operation by its name; raises as :meth:`load`."""
-        paths = sorted((self._directory / "operations" / part_of_path(operation)).glob("*.json"))
-        records = {path.stem: self.load(operation, path.stem) for path in paths}
-        return {name: record for name, record in records.items() if record is not None}
-
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations."""
         return RecordedFiles(self._directory).prune(operations)

@@ -56,7 +56,6 @@ CASES = [
         "--dry-run: the local platform has no server to ask",
         "--dry-run=client makes the same checks",
     ),
-    (["import", "none.json"], "none.json: the history cannot be read: No such file or directory", None),
     (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status -A' to list services"),
     (["local", "up", "-f", "none.yaml"], "none.yaml: the manifest cannot be read: No such file or directory", None),
 ]

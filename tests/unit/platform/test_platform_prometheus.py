@@ -149,25 +149,7 @@ def test_pagerduty_gets_one_incident_per_service_that_ends_with_the_finding():
     assert notify.shaped("pagerduty", {**EVENT, "type": "decision"}, "KEY") is None
 
 
-def test_an_alert_is_raised_and_resolved_under_one_name(server):
-    event = {
-        **{
-            "namespace": "ml",
-            "service": "qwen",
-            "reason": "WorseDraft",
-            "message": "why",
-            "time": "2026-01-01T00:00:00",
-        },
-        **{"finding": True, "command": "mpctl rollback qwen"},
-    }
-    notify.post_alert(server.url, event)
-    notify.post_alert(server.url, {**event, "finding": False, "reason": "Healthy", "command": None})
-    (path, (raised,)), (_, (resolved,)) = server.sent
-    assert path == "/api/v2/alerts"
-    assert raised["labels"] == resolved["labels"]
-    assert raised["annotations"]["command"] == "mpctl rollback qwen"
-    assert "endsAt" not in raised
-    assert resolved["endsAt"]
+def test_a_receiver_that_refuses_an_event_is_named(server):
     server.status = 500
     with pytest.raises(MpctlError, match="answered 500"):
         notify.post(server.url, {})

@@ -286,9 +286,6 @@ class MemoryStore:
     def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
         return self._records().get((operation, name))
 
-    def load_all(self, operation: str) -> dict[str, dict[str, Any]]:
-        return {name: record for (of, name), record in self._records().items() if of == operation}
-
     def _records(self) -> dict[tuple[str, str], dict[str, Any]]:
         return {**self._world.disk.records, **self._unsealed}
 

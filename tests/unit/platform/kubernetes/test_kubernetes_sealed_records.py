@@ -253,4 +253,4 @@ def test_a_long_measurement_is_sealed_ever_more_rarely(api):
         clock[0] = 60.0 * minute
         kept.save_all("rollout-1", {f"block-{minute}": {"a": minute}}, with_entry=True)
     assert len(api.named("seal")) <= 11  # a seal a round were 600
-    assert len(store(api).load_all("rollout-1")) > 300
+    assert len(store(api)._records.load_all("rollout-1")) > 300

@@ -395,7 +395,7 @@ def test_revisions_and_seals_are_in_the_object_of_the_entry_that_follows(api):
     assert (len(api.named("ledger")), api.named("revision"), api.named("seal")) == (4, [], [])
     again = store(api)
     assert [r.number for r in again.revisions()] == [1]
-    assert again.load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
+    assert again._records.load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
 
 
 def test_what_waits_for_an_entry_is_written_when_the_command_ends_without_one(api):
@@ -420,7 +420,7 @@ def test_a_command_that_dies_before_the_entry_leaves_the_sealed_state(api, monke
         dying.entries()
         dying.save_all("rollout-1", {"block": {"a": 1}})
         dying._records.write()  # beside the sealed state, whose ConfigMap stays
-    assert store(api).load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
+    assert store(api)._records.load_all("rollout-1") == {step: {"n": 1} for step in "abcd"}
 
 
 def test_two_hundred_operations_are_one_object_after_pruning_and_lose_nothing(api):
@@ -441,8 +441,8 @@ def test_two_hundred_operations_are_one_object_after_pruning_and_lose_nothing(ap
     assert again.entries()[:800] == entries
     assert again.revisions()[:200] == revisions
     assert (len(again.entries()), len(again.revisions())) == (1200, 300)
-    assert again.load_all("rollout-1") == {}
-    assert again.load_all("rollout-200") == {step: {"n": 200} for step in "abcd"}
+    assert again._records.load_all("rollout-1") == {}
+    assert again._records.load_all("rollout-200") == {step: {"n": 200} for step in "abcd"}
     with again.lease("prune"):
         again.entries()
         again.prune(frozenset())
@@ -470,7 +470,7 @@ def test_a_pruning_that_was_interrupted_leaves_a_history_that_is_whole(api, monk
         pruning.prune(frozenset({"rollout-1"}))
     monkeypatch.setattr(api, "delete", delete)
     again = store(api)
-    assert (again.entries(), again.revisions(), again.load_all("rollout-1")) == (entries, revisions, {})
+    assert (again.entries(), again.revisions(), again._records.load_all("rollout-1")) == (entries, revisions, {})
     with again.lease("prune"):
         again.entries()
         again.prune(frozenset({"rollout-1"}))

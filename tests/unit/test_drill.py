@@ -1,22 +1,24 @@
 """A drill over a service in memory: each fault is met and reported, what goes wrong fails it, the service ends as it
-was."""
+was. An answer of its users counts the tokens of the usage that ends a stream; anything else is a failed request."""
 
 from __future__ import annotations
 
 import json
+import threading
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from watched import GOOD, Here, Service, promoted
 
 from mpctl.app.operate import rollback
-from mpctl.app.requests import DrillRequest
-from mpctl.app.watch import act, drill
+from mpctl.app.watch import act
 from mpctl.app.watch.facts import read_facts
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.built_in import built_in_prompts
-from mpctl.watch.drill import Answer, Fault, Result, throughput
 from mpctl.watch.policy import WatchPolicy
+from scripts import drill
+from scripts.drill import Answer, DrillRequest, Fault, Result, throughput
 
 POLICY = WatchPolicy(interval_s=2.0)
 USUAL = built_in_prompts("edits")[0]
@@ -87,14 +89,9 @@ class Users:
         self.sends = False
 
 
-class Drilled(Service):
-    def drill_rig(self):
-        return self.rig
-
-
 def service():
     plain = promoted()
-    session = Drilled(disk=plain.memory.disk, engine=plain.engine)
+    session = Service(disk=plain.memory.disk, engine=plain.engine)
     session.memory.context.clock._now = plain.memory.context.clock.now()
     session.rig = Rig(session)
     return session
@@ -112,7 +109,7 @@ def run(session, *faults, users=None, **asked):
     clock = drill.Clock(lambda: seconds(session), lambda: seconds(session), sleep, Here())
     request = DrillRequest(tuple(faults), **asked)
     load = lambda rig, _: users or Users(session, rig)  # noqa: E731
-    return drill.run(session, request, POLICY, lambda s: s, load=load, clock=clock)
+    return drill.run(session, request, POLICY, lambda s: s, session.rig, load=load, clock=clock)
 
 
 def only(outcome):
@@ -220,11 +217,11 @@ def test_a_method_without_a_head_has_none_that_is_stale():
 
 def test_a_service_with_users_is_refused():
     with pytest.raises(Refused, match="serves in a cluster"):
-        run(promoted(), Fault.DRIFT)
+        drill.rig_of(promoted())
 
 
 def test_a_service_without_a_measured_promotion_is_refused():
-    session = Drilled()
+    session = Service()
     session.rig = Rig(session)
     with pytest.raises(Refused, match="no speculation was promoted"):
         run(session, Fault.DRIFT)
@@ -251,3 +248,54 @@ def test_throughput_counts_the_part_of_an_answer_that_lies_in_the_window():
     assert throughput(answers, 5, 15) == pytest.approx(10)
     assert throughput(answers, 5, 5) is None
     assert Result(Fault.DRIFT).to_record()["tokensPerSecond"]["before"] is None
+
+
+TOKEN = 'data: {"choices": [{"delta": {"content": "a"}}], "usage": null}\n\n'
+
+
+@pytest.fixture
+def answer_to():
+    """Asks a server that answers with these bytes."""
+    servers = []
+
+    def ask(body, status=200):
+        class Answering(BaseHTTPRequestHandler):
+            def do_POST(self):
+                self.rfile.read(int(self.headers["Content-Length"]))
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body.encode())
+
+            def log_message(self, *_):
+                pass
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
+        servers.append(server)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        users = drill.Users(f"http://127.0.0.1:{server.server_port}", "demo", None, clients=0, max_tokens=8)
+        return users.ask("a question")
+
+    yield ask
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_tokens_are_those_of_the_usage_that_ends_the_stream(answer_to):
+    usage = 'data: {"choices": [], "usage": {"completion_tokens": 7}}\n\n'
+    answer = answer_to(f"{TOKEN}{TOKEN}{usage}data: [DONE]\n\n")
+    assert (answer.tokens, answer.error) == (7, "")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "error"),
+    [
+        (TOKEN, 200, "no usage in the answer"),
+        ("", 200, "no usage in the answer"),
+        ('data: {"error": {"message": "worker died", "code": 500}}\n\n', 200, "error 500 in place of an answer"),
+        ("busy", 503, "status 503"),
+    ],
+)
+def test_a_stream_without_its_end_is_a_failed_request(answer_to, body, status, error):
+    answer = answer_to(body, status)
+    assert (answer.tokens, answer.error) == (0, error)

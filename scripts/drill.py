@@ -1,35 +1,55 @@
 """Prove on a service of this machine that the watch finds a fault, falls back and tries the better spec again.
 
 A drill has users of its own, breaks the serving engine or changes what its users ask, and runs the watch beside it. The
-service ends as it was.
+service ends as it was. Throughput is that of the users: each answer's tokens are spread over the time the answer took.
 """
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
+import math
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Protocol
+from enum import StrEnum
+from typing import Any, Protocol
 
-from mpctl import commands
+from mpctl import bounded, commands
 from mpctl.app.operate import rollback
-from mpctl.app.requests import DrillRequest, RollbackRequest
-from mpctl.app.session.base import DrillRig, Session
+from mpctl.app.requests import RollbackRequest
+from mpctl.app.session.base import Session
+from mpctl.app.session.local import LocalSession
+from mpctl.app.session.open import open_session
+from mpctl.app.session.place import Place
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.facts import Facts, read_facts
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.app.workload import read_traffic
-from mpctl.errors import InputError, MpctlError, Refused
+from mpctl.cli.printer import columns
+from mpctl.cli.terminal import Terminal
+from mpctl.cli.watch.run import read_policy, reopen
+from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.experiment.built_in import BUILT_IN
+from mpctl.platform import http
+from mpctl.platform.local.desired import Desired, change, read_observed
+from mpctl.platform.local.engine import api_key, read_service, served_name
+from mpctl.platform.local.platform import LocalPlatform
+from mpctl.platform.local.processes import kill_group
 from mpctl.rollout.operation import open_operation
-from mpctl.watch.drill import EFFECTS, Answer, Fault, Result, throughput
+from mpctl.rollout.ports import Arm, Phase
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import Reference
 from mpctl.watch.signals import Signal
 
+FAILED = 9  # exit code
+_ANSWER_S = 180.0
+_PAUSE_S = 0.5  # after a request that failed, as a client that tries again
 _START_S = 300.0  # of an engine that was killed
 _FOUND_S, _ACTED_S, _RE_ARMED_S = 300.0, 600.0, 1800.0
 _UNDECIDED_S = 120.0  # after a finding, until it is clear that speculation still pays
@@ -39,8 +59,287 @@ _ANSWER_TOKENS = 128.0  # where the reference does not say how long answers were
 _UNTIMED = 1.05  # tokens per step that pay where the gate could measure no step times
 
 
+class Fault(StrEnum):
+    """The fault that a drill injects."""
+
+    DRIFT = "drift"
+    STALE_HEAD = "stale-head"
+    SYNTHETIC = "synthetic-acceptance"
+    KILLED = "killed-engine"
+
+
+@dataclass(frozen=True)
+class Effect:
+    """``text``: the fault in words; ``changes_spec``: a fallback to another spec ends it."""
+
+    text: str
+    changes_spec: bool = True
+
+
+EFFECTS: dict[Fault, Effect] = {
+    Fault.DRIFT: Effect("the traffic turns to text that the draft does not foresee, and comes back"),
+    Fault.STALE_HEAD: Effect("the target is replaced by a newer version, the head is not"),
+    Fault.SYNTHETIC: Effect("the engine accepts few drafts by lot, with the same manifest"),
+    Fault.KILLED: Effect("the serving engine is killed", changes_spec=False),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One request of the users; times in seconds of one clock, ``error`` empty where it succeeded."""
+
+    began: float
+    ended: float
+    tokens: int
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The watch's response to a fault. ``signal``: the watch's finding; ``action``: the action taken.
+
+    Seconds count from the fault; ``re_armed_s`` from the return of the usual traffic. Tokens per second: ``before`` the
+    fault, ``during`` it with nothing done (what a service without fallback stays at), ``after`` the fallback, and
+    ``re_armed``. ``pays``: whether speculation still paid under the fault. ``skipped``: why it was left out;
+    ``failure``: what did not happen as it should.
+    """
+
+    fault: Fault
+    signal: str = ""
+    action: str = ""
+    pays: bool | None = None
+    detected_s: float | None = None
+    recovered_s: float | None = None
+    re_armed_s: float | None = None
+    requests: int = 0
+    failed: int = 0
+    before: float | None = None
+    during: float | None = None
+    after: float | None = None
+    re_armed: float | None = None
+    skipped: str = ""
+    failure: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """True when the watch responded as it should; a skipped fault has not failed."""
+        return not self.failure
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "fault": self.fault.value,
+            "text": EFFECTS[self.fault].text,
+            "passed": None if self.skipped else self.passed,
+            "skipped": self.skipped or None,
+            "failure": self.failure or None,
+            "signal": self.signal or None,
+            "action": self.action or None,
+            "stillPays": self.pays,
+            "secondsToDetect": self.detected_s,
+            "secondsToRecover": self.recovered_s,
+            "secondsToReArm": self.re_armed_s,
+            "requests": self.requests,
+            "requestsFailed": self.failed,
+            "tokensPerSecond": {
+                "before": self.before,
+                "withoutFallback": self.during,
+                "withFallback": self.after,
+                "reArmed": self.re_armed,
+            },
+        }
+
+
+def throughput(answers: Iterable[Answer], start: float, end: float) -> float | None:
+    """Tokens per second between two moments; None where no time lies between them."""
+    if end <= start:
+        return None
+    parts = (a.tokens * _overlap(a, start, end) for a in answers if not a.error)
+    return math.fsum(parts) / (end - start)
+
+
+def _overlap(answer: Answer, start: float, end: float) -> float:
+    """Share of an answer's time that lies between two moments."""
+    took = max(answer.ended - answer.began, 1e-6)
+    return max(min(answer.ended, end) - max(answer.began, start), 0.0) / took
+
+
+@dataclass(frozen=True, slots=True)
+class DrillRequest:
+    """The faults to inject, and the traffic meanwhile."""
+
+    faults: tuple[str, ...]
+    prompts: tuple[str, ...] = ()  # the traffic that the gate measured; () where it was built-in sets
+    drift_to: str = "chat"  # what the traffic turns to
+    newer_target: str | None = None  # another version of the target
+    window_s: float = 20.0  # of each phase
+
+
+class Users:
+    """``clients`` of a chat endpoint. They wait until :meth:`send` gives them prompts; close them to end them.
+
+    Every request has a cache salt of its own, as in a measurement: repeated prompts must not be answered from the
+    engine's prefix cache. Answers are streamed as there, too: an engine that hands out each token takes longer for a
+    step on few cores, and would look faster than measured without.
+    """
+
+    def __init__(self, url: str, model: str, token: str | None, *, clients: int, max_tokens: int) -> None:
+        self._url, self._model, self._max_tokens = f"{url}/v1/chat/completions", model, max_tokens
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._answers: list[Answer] = []
+        self._prompts: tuple[str, ...] = ()
+        self._busy, self._ended = 0, False
+        self._number = itertools.count()
+        self._salt = f"drill-{time.time_ns()}"
+        self._changed = threading.Condition()
+        self._threads = [threading.Thread(target=self._work, daemon=True) for _ in range(clients)]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def answers(self) -> tuple[Answer, ...]:
+        """All requests that ended."""
+        with self._changed:
+            return tuple(self._answers)
+
+    def send(self, prompts: Sequence[str]) -> None:
+        """Send these from now on, in turn."""
+        with self._changed:
+            self._prompts = tuple(prompts)
+            self._changed.notify_all()
+
+    def ask(self, prompt: str) -> Answer:
+        """Send one request that is none of the users', and wait for its answer."""
+        return self._ask(prompt, next(self._number))
+
+    def pause(self) -> None:
+        """Send nothing, and wait for the answers under way."""
+        with self._changed:
+            self._prompts = ()
+            self._changed.wait_for(lambda: not self._busy, timeout=_ANSWER_S)
+
+    def close(self) -> None:
+        """End the clients after their answers."""
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(timeout=_ANSWER_S)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._prompts or self._ended)
+                if self._ended:
+                    return
+                number = next(self._number)
+                prompt = self._prompts[number % len(self._prompts)]
+                self._busy += 1
+            answer = self._ask(prompt, number)
+            with self._changed:
+                self._answers.append(answer)
+                self._busy -= 1
+                self._changed.notify_all()
+            if answer.error:
+                time.sleep(_PAUSE_S)
+
+    def _ask(self, prompt: str, number: int) -> Answer:
+        body = {
+            "model": self._model,
+            "messages": [{"role": "user", "content": prompt}],
+            "max_tokens": self._max_tokens,
+            "temperature": 0,
+            "cache_salt": f"{self._salt}-{number}",
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        began, tokens, error = time.monotonic(), 0, ""
+        try:
+            answer = http.request(
+                "POST", self._url, json=body, headers=self._headers, seconds=_ANSWER_S, socket=http.SAME_USER
+            )
+            if answer.status == 200:
+                tokens = _tokens(answer.text)
+            else:
+                error = f"status {answer.status}"
+        except http.NoAnswer as failure:
+            error = failure.message
+        except (ValueError, KeyError, TypeError):
+            error = "no usage in the answer"
+        return Answer(began, time.monotonic(), tokens, error)
+
+
+def _tokens(events: str) -> int:
+    """Tokens of a streamed answer by its last event, which is its usage.
+
+    Raises:
+        NoAnswer: it ends with an error of the engine.
+        ValueError, KeyError, TypeError: it ends with neither.
+    """
+    *_, last = (line for line in events.splitlines() if line.startswith("data: {"))
+    event = bounded.loads(last.removeprefix("data: "))
+    if "error" in event:
+        raise http.NoAnswer(f"error {event['error']['code']} in place of an answer")
+    return int(event["usage"]["completion_tokens"])
+
+
+class LocalRig:
+    """The serving engine of one service, and where its users ask."""
+
+    def __init__(self, platform: LocalPlatform) -> None:
+        self._platform = platform
+        desired = platform.desired()
+        service = read_service(desired.text, desired.name)
+        self.url = f"http://127.0.0.1:{desired.port}"
+        self.model, self.token = served_name(service), api_key(service)
+
+    def crash(self, fault: tuple[str, ...] = ()) -> None:
+        """Kill the serving engine. Its supervisor starts it again, from now on with ``fault`` added to its arguments.
+
+        Raises:
+            Conflict: no engine serves.
+        """
+
+        def edit(desired: Desired) -> Desired:
+            arm = desired.arms.get(desired.route)
+            if arm is None:
+                raise Conflict(f"service {desired.namespace}/{desired.name} has no engine that serves")
+            return desired.with_arm(desired.route, replace(arm, fault=fault))
+
+        desired = change(self._platform.directory, edit)
+        observed = read_observed(self._platform.directory)
+        observed_arm = observed.arms.get(desired.route) if observed else None
+        if observed_arm is not None and observed_arm.process is not None:
+            kill_group(observed_arm.process)
+
+    def mend(self) -> None:
+        """Start the serving engine without its fault, if it has one."""
+        desired = self._platform.desired()
+        arm = desired.arms.get(desired.route)
+        if arm is not None and arm.fault:
+            self.crash()
+
+    def serves(self) -> bool:
+        """Return whether the serving engine is ready."""
+        desired = self._platform.desired()
+        arm = desired.arms.get(desired.route)
+        return arm is not None and self._platform.state(Arm(arm.manifest)).phase is Phase.READY
+
+
+class Rig(Protocol):
+    """The engine that a drill breaks, as :class:`LocalRig`."""
+
+    url: str
+    model: str
+    token: str | None
+
+    def crash(self, fault: tuple[str, ...] = ()) -> None: ...
+    def mend(self) -> None: ...
+    def serves(self) -> bool: ...
+
+
 class Load(Protocol):
-    """The users of a drill, as :class:`mpctl.platform.users.Users`."""
+    """The users of a drill, as :class:`Users`."""
 
     @property
     def answers(self) -> tuple[Answer, ...]: ...
@@ -75,29 +374,35 @@ class DrillOutcome:
         """Return whether every fault was met as it should be."""
         return all(result.passed for result in self.results)
 
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return {
+            "service": self.title,
+            "spec": self.spec,
+            "reference": self.reference,
+            "intervalSeconds": self.interval_s,
+            "passed": self.passed,
+            "faults": [result.to_record() for result in self.results],
+        }
+
 
 def run(
     session: Session,
     request: DrillRequest,
     policy: WatchPolicy,
-    reopen: Callable[[Session], Session],
+    open_again: Callable[[Session], Session],
+    rig: Rig,
     *,
-    load: Callable[[DrillRig, Reference], Load] | None = None,
+    load: Callable[[Rig, Reference], Load] | None = None,
     clock: Clock | None = None,
 ) -> DrillOutcome:
     """Break the service in each way asked for, one after the other.
 
     Raises:
-        Refused: the service is on a cluster, or nothing was promoted on it behind the gate.
+        Refused: nothing was promoted on the service behind the gate.
         InputError: the prompts cannot be used.
         MpctlError: the service could not be restored; the hint says how.
     """
-    rig = session.drill_rig()
-    if rig is None:
-        raise Refused(
-            f"{session.title} serves in a cluster, where a drill would break the engines of its users",
-            hint=f"start the same manifest on this machine: {commands.line('local', 'up', '-f', 'MANIFEST')}",
-        )
     facts = read_facts(session, policy)
     if facts.busy:
         raise Refused(f"{session.title}: {facts.busy}")
@@ -113,7 +418,7 @@ def run(
         "change the service. Requests of others may fail meanwhile; the service ends as it is now.\nContinue?"
     )
     users = (load or _users)(rig, facts.reference)
-    drill = _Drill(session, request, policy, reopen, rig, users, clock or Clock(), facts, usual, novel)
+    drill = _Drill(session, request, policy, open_again, rig, users, clock or Clock(), facts, usual, novel)
     try:
         results = tuple(drill.meet(Fault(name)) for name in request.faults)
     finally:
@@ -143,10 +448,8 @@ def _files(prompts: Sequence[str]) -> dict[str, str]:
     return {name: file or name for name, _, file in named}
 
 
-def _users(rig: DrillRig, reference: Reference) -> Load:
+def _users(rig: Rig, reference: Reference) -> Load:
     """Users with the load and the answers that the gate measured."""
-    from mpctl.platform.users import Users
-
     clients = max(1, round(max(band.batch for band in reference.bands)))
     longest = max((band.answer_tokens or 0.0 for band in reference.bands), default=0.0) or _ANSWER_TOKENS
     return Users(rig.url, rig.model, rig.token, clients=clients, max_tokens=round(1.5 * longest))
@@ -159,8 +462,8 @@ class _Drill:
     session: Session
     request: DrillRequest
     policy: WatchPolicy
-    reopen: Callable[[Session], Session]
-    rig: DrillRig
+    open_again: Callable[[Session], Session]
+    rig: Rig
     users: Load
     clock: Clock
     facts: Facts
@@ -230,7 +533,7 @@ class _Drill:
 
     def _restore(self) -> None:
         """Bring back what was promoted, without a fault."""
-        session, wanted = self.reopen(self.session), self.facts.live
+        session, wanted = self.open_again(self.session), self.facts.live
         assert wanted is not None
         live = read_facts(session, self.policy).live
         if live is None or live.spec != wanted.spec:
@@ -269,7 +572,7 @@ class _Drill:
         watcher = Watcher(
             policy,
             lambda: [self.session],
-            self.reopen,
+            self.open_again,
             emit,
             monotonic=self.clock.monotonic,
             now=self.clock.now,
@@ -292,7 +595,7 @@ class _Watch:
         clock: Clock,
         window_s: float,
         fault: Fault,
-        rig: DrillRig,
+        rig: Rig,
     ) -> None:
         self._watcher, self._events, self._users, self._clock = watcher, events, users, clock
         self._window_s, self._fault, self._rig = window_s, fault, rig
@@ -425,3 +728,71 @@ class _Watch:
 
 def _is_finding(event: WatchEvent) -> bool:
     return event.kind != "signal" or (event.finding and event.reason != "TrafficChanged")
+
+
+def rig_of(session: Session) -> LocalRig:
+    """The serving engine of a service of this machine.
+
+    Raises:
+        Refused: users would notice a fault.
+    """
+    if not isinstance(session, LocalSession):
+        raise Refused(
+            f"{session.title} serves in a cluster, where a drill would break the engines of its users",
+            hint=f"start the same manifest on this machine: {commands.line('local', 'up', '-f', 'MANIFEST')}",
+        )
+    return LocalRig(session.platform)
+
+
+def main() -> int:
+    """Run a drill and print what became of each fault."""
+    parser = argparse.ArgumentParser(prog="scripts/drill", description=__doc__, allow_abbrev=False)
+    parser.add_argument("name", nargs="?", metavar="SERVICE")
+    parser.add_argument("--fault", action="append", choices=[fault.value for fault in Fault], help="default: all")
+    parser.add_argument("--prompts", action="append", default=[], help="the usual traffic (default: as measured)")
+    parser.add_argument("--drift-to", default="chat", help="what the traffic turns to (default: chat)")
+    parser.add_argument("--newer-target", help="another version of the target, for stale-head")
+    parser.add_argument("--watch-policy", help="limits of the watch; its waiting times are shortened")
+    parser.add_argument("--interval", type=float, default=2.0, help="seconds between two readings (default: 2)")
+    parser.add_argument("--window", type=float, default=20.0, help="seconds of each measurement (default: 20)")
+    parser.add_argument("-n", "--namespace")
+    parser.add_argument("-y", "--yes", action="store_true", help="do not ask for confirmation")
+    parser.add_argument("--json", action="store_true", help="print a JSON object instead of a table")
+    options = parser.parse_args()
+    terminal, place = Terminal.of_environment(yes=options.yes), Place("local", options.namespace)
+    faults = tuple(options.fault or Fault)
+    request = DrillRequest(faults, tuple(options.prompts), options.drift_to, options.newer_target, options.window)
+    try:
+        session = open_session(place, terminal, options.name)
+        policy = read_policy(options.watch_policy, options.interval)
+        outcome = run(session, request, policy, reopen(terminal, place), rig_of(session))
+    except MpctlError as error:
+        terminal.error(error.message, error.hint)
+        return error.exit_code
+    print(json.dumps(outcome.to_record(), indent=2) if options.json else _table(outcome))
+    return 0 if outcome.passed else FAILED
+
+
+def _table(outcome: DrillOutcome) -> str:
+    header = ["FAULT", "FOUND", "DETECTED", "RECOVERED", "RE-ARMED", "FAILED", "TOKENS/S BEFORE", "WITHOUT FALLBACK"]
+    return columns([[*header, "WITH", "RE-ARMED", "RESULT"], *(_row(result) for result in outcome.results)])
+
+
+def _row(result: Result) -> list[str]:
+    if result.skipped:
+        return [result.fault.value, *["-"] * 9, f"left out: {result.skipped}"]
+    seconds = [_in("s", value) for value in (result.detected_s, result.recovered_s, result.re_armed_s)]
+    rates = [_in("", value) for value in (result.before, result.during, result.after, result.re_armed)]
+    counts = f"{result.failed} of {result.requests}"
+    return [
+        *(result.fault.value, result.signal or "-", *seconds, counts, *rates),
+        f"FAILED: {result.failure}" if result.failure else f"passed: {result.action}",
+    ]
+
+
+def _in(unit: str, value: float | None) -> str:
+    return "-" if value is None else f"{value:.0f} {unit}".rstrip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
