@@ -6,12 +6,17 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import NormalDist
 
 from mpctl.experiment.counters import Counters
 
 FEW = 10  # requests since the start; whoever tried an engine out sent as many
 _RARE_PER_S = 0.005  # three requests in the ten minutes of a measurement
 _UNSEEN = 3.0  # expected requests of which one is seen with 95 %
+_SPREAD = 0.45  # of one request's time per output token, of logarithms
+_CHANCE = 0.025  # that equal pods are reported to differ, on either side
+_ALIKE = 1.1  # requests of one pod over those of another; otherwise their times differ by load or by age
+NOTED_POD_GAP = 0.05  # between two pods of one manifest
 
 
 class Placement(StrEnum):
@@ -56,11 +61,17 @@ class UserLoad:
     window_s: float
     earlier_per_s: float = 0.0
     answer_s: float | None = None
+    pod_gap: float = 0.0
 
     @property
     def earlier(self) -> bool:
         """True when the engines answered users since they started, whether or not one was seen now."""
         return self.earlier_per_s >= _RARE_PER_S
+
+    @property
+    def uneven(self) -> bool:
+        """True when pods of one manifest differ in speed by more than usual."""
+        return self.pod_gap > NOTED_POD_GAP
 
     @property
     def per_pod(self) -> float:
@@ -75,7 +86,8 @@ class UserLoad:
     def describe(self) -> str:
         """The load in one sentence without its full stop."""
         if self.seen:
-            return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}"
+            gap = f", whose times per output token differ by {100 * self.pod_gap:.0f} %" if self.uneven else ""
+            return f"users send {self.requests_per_s:.2g} requests/s to {_pods(self.pods)}{gap}"
         bound = (
             f"no user was seen in {self.window_s:.0f} s: fewer than {_UNSEEN / self.window_s:.2g} requests/s at 95 %"
         )
@@ -122,7 +134,27 @@ def user_load(
         if tokens:
             arrived += _finished(counters) - _finished(first) + _open(counters) - _open(first)
     rate = max(arrived / window_s, 0.0) or earlier_per_s
-    return UserLoad(rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after))
+    gap = pod_gap(before, after)
+    return UserLoad(rate if busy else 0.0, len(after), busy, window_s, earlier_per_s, _answer_s(after), gap)
+
+
+def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> float:
+    """Return by how much the slowest pod's time per output token is above that of the fastest.
+
+    The times are those of all requests since the pods started, as a short window has too few. The gap is 0 where it may
+    be chance, and where the pods answered unequal numbers of requests, which makes equal pods differ.
+    """
+    if any(name not in before or before[name].started != counters.started for name, counters in after.items()):
+        return 0.0
+    pods = [(c.tpot_seconds / c.tpot_count, c.tpot_count) for c in after.values() if c.tpot_count and c.tpot_seconds]
+    if len(pods) < max(len(after), 2):
+        return 0.0
+    (fastest, some), (slowest, others) = min(pods), max(pods)
+    least, most = min(count for _, count in pods), max(count for _, count in pods)
+    if math.log(most / least) - 2 * math.sqrt(1 / most + 1 / least) > math.log(_ALIKE):
+        return 0.0
+    chance = NormalDist().inv_cdf(1 - _CHANCE / math.comb(len(pods), 2)) * _SPREAD * math.sqrt(1 / some + 1 / others)
+    return slowest / fastest - 1 if math.log(slowest / fastest) > chance else 0.0
 
 
 def _finished(counters: Counters) -> float:

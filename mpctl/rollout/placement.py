@@ -10,13 +10,14 @@ import math
 from dataclasses import dataclass, replace
 
 from mpctl import commands
-from mpctl.errors import Refused
+from mpctl.errors import InputError, Refused
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload
 from mpctl.gate.users_traffic import equal_share
 
 TURNS_LEAST = 5  # pairs; the gate decides from the fifth round on
 _TURN_ROUNDS = 4  # planned rounds side by side that become one pair of turns
+_BESIDE_ROUNDS = 8  # at least; for the sake of fewer no more prompts are sent at once
 _NEEDED = 500.0  # requests to the candidate that show 1.25x in 9 of 10 measurements
 _LEAST_MIN = 10.0  # of a measurement by users' requests: a few of their bursts
 _LEAST_PER_POD = 0.1  # requests/s; fewer take hours
@@ -48,12 +49,14 @@ class Room:
 class Asked:
     """``placement``: the one that was asked for, None for auto. ``users_share``: consent to the percentage of users'
     requests that may meet the candidate. ``mirror``: percentage of the copies that were asked for, 0 for none.
-    ``limit_s``: the longest predicted measurement."""
+    ``limit_s``: the longest predicted measurement. ``max_pod_gap``: the largest difference between equal pods that the
+    gate allows for."""
 
     placement: Placement | None = None
     users_share: int | None = None
     mirror: int = 0
     limit_s: float = 3 * 3600.0
+    max_pod_gap: float = 0.1
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,20 @@ def in_turns(workload: Workload) -> Workload:
     return replace(workload, repeats=rounds, requests=requests * workload.repeats // rounds)
 
 
+def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) -> Workload:
+    """The same prompts with as many at once as users keep on each pod, or as many as there are distinct prompts for.
+
+    ``rounds``: as the user chose them; None for as many as the prompts allow.
+    """
+    for concurrency in range(round(users.in_flight_per_pod or 0.0), 1, -1):
+        try:
+            loaded = replace(workload, concurrency=(concurrency,), repeats=rounds or _BESIDE_ROUNDS)
+        except InputError:
+            continue
+        return loaded if rounds else replace(loaded, repeats=loaded.default_rounds)
+    return workload
+
+
 def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, Option]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
@@ -237,6 +254,11 @@ def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, roo
         return "no user was seen, so there is nothing to judge by"
     if users.per_pod < _LEAST_PER_POD:
         return f"users send {users.per_pod:.2g} requests/s to each pod, at least {_LEAST_PER_POD:g} are needed"
+    if users.pod_gap > asked.max_pod_gap:
+        return (
+            f"times per output token of the serving pods differ by {100 * users.pod_gap:.0f} %, so no candidate pod "
+            f"can be judged beside them: max_pod_gap of the policy allows for {100 * asked.max_pod_gap:g} %"
+        )
     if mirrors and 0 < asked.mirror < share:
         return f"copies of {asked.mirror} % load the candidate less than a serving pod; a promotion needs {share} %"
     if not mirrors and asked.users_share is None:

@@ -17,7 +17,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
-from mpctl.rollout.placement import Asked, Choice, Room, choose_placement, in_turns, share_of
+from mpctl.rollout.placement import Asked, Choice, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Plan, Strategy
 
 _AUTO = "auto"
@@ -38,6 +38,7 @@ def place_plan(
     asked = _asked(request)
     users = read_users(session, request.traffic.users_window_s, asked.placement)
     _require_limits(plan.policy, users)
+    asked = replace(asked, max_pod_gap=plan.policy.max_pod_gap)
     try:
         plan, notes = fit_plan(session, plan, request)
     except Refused as refused:
@@ -49,15 +50,37 @@ def place_plan(
             hint=f"take the service out of traffic, or add a GPU: '{commands.line('capacity', 'CLUSTER')}' shows them",
         ) from refused
     choice = choose_placement(users, _room(session, plan, request, users, workload, asked), asked)
-    plan = replace(plan, placement=choice.placement, users=users)
+    workload = _placed_workload(workload, choice.placement, users, request)
+    plan = replace(plan, placement=choice.placement, users=users, workload=record_of(workload))
     if choice.placement is Placement.SPLIT:
         plan = replace(plan, users_share_percent=choice.share)
-    if choice.placement is Placement.TURNS:
-        workload = in_turns(workload)
-        plan = replace(plan, workload=record_of(workload))
     if choice.placement.users_set_load:
         plan = replace(plan, route=_route(session, request, choice.placement, users.pods))
     return plan, workload, choice, notes
+
+
+def as_placed(
+    plan: Plan, workload: Workload, request: RolloutRequest, unfinished: Plan | None
+) -> tuple[Plan, Workload]:
+    """The plan and its workload as the unfinished rollout placed them, where the request leaves that to mpctl: the same
+    command continues it."""
+    if (
+        unfinished is None
+        or unfinished.users is None
+        or request.traffic.measure_on not in (_AUTO, unfinished.placement)
+    ):
+        return plan, workload
+    workload = _placed_workload(workload, unfinished.placement, unfinished.users, request)
+    return replace(plan, placement=unfinished.placement, workload=record_of(workload)), workload
+
+
+def _placed_workload(workload: Workload, placement: Placement, users: UserLoad, request: RolloutRequest) -> Workload:
+    """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names one."""
+    measurement = request.measurement
+    if placement.copies_baseline and not measurement.concurrency and not measurement.requests_per_s:
+        rounds = None if measurement.rounds is None and measurement.detect is None else workload.repeats
+        workload = at_users_load(workload, users, rounds=rounds)
+    return in_turns(workload) if placement is Placement.TURNS else workload
 
 
 def _asked(request: RolloutRequest) -> Asked:
@@ -143,7 +166,8 @@ def _room(
     if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
         return Room(engines=1)
     start_s = session.start_s() or _START_S
-    block_s = _block_s(workload, users.answer_s or _ANSWER_S)
+    quiet = _placed_workload(workload, Placement.PAIR, users, request)
+    block_s = _block_s(quiet, users.answer_s or _ANSWER_S)
     if plan.strategy is Strategy.IN_PLACE:
         return Room(0, fault="--strategy in-place runs no engine beside the service", start_s=start_s, block_s=block_s)
     engines, shortage = 2, ""
@@ -158,7 +182,7 @@ def _room(
         split_fault=_route_fault(session, request, Placement.SPLIT, users.pods),
         start_s=start_s,
         block_s=block_s,
-        pairs=in_turns(workload).repeats,
+        pairs=in_turns(quiet).repeats,
     )
 
 

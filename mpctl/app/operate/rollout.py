@@ -8,7 +8,7 @@ from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.operate.explain import explain_rollout
 from mpctl.app.operate.outcome import Outcome, carry_out
-from mpctl.app.operate.placement import place_plan
+from mpctl.app.operate.placement import as_placed, place_plan
 from mpctl.app.operate.preview import preview
 from mpctl.app.operate.resumption import confirm_resume
 from mpctl.app.operate.rollout_plan import AUTO, make_plan
@@ -50,6 +50,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     unfinished = open_operation(entries)
     workload, power = _planned(session, request, workload, unfinished, entries)
     plan = _plan(session, request, change, workload, unfinished)
+    plan, workload = as_placed(plan, workload, request, None if unfinished is None else unfinished.plan)
     decision = decide_rollout(plan, session.platform.read(), unfinished, holder=session.holder())
     if decision.act is Act.ALREADY:
         return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")

@@ -11,6 +11,7 @@ from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, Specu
 from mpctl.app.session.base import EngineCounters
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.users import Placement
+from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.ports import Arm
@@ -19,12 +20,13 @@ QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 
 
 class Busy(MemorySession):
-    """Users send requests to the serving engine all the time; ``from_boundary``: not before."""
+    """Users send requests to the serving engine all the time; ``first``: boundary before which they send none,
+    ``answer_s``: time of an answer."""
 
-    def __init__(self, *, room=2, first=0, **given):
+    def __init__(self, *, room=2, first=0, answer_s=2.0, **given):
         super().__init__(**given)
         self.memory.room = room
-        self.first = first
+        self.first, self.answer_s = first, answer_s
         self.memory.watch = self._request
 
     def _request(self, where):
@@ -38,7 +40,7 @@ class Busy(MemorySession):
             generation_tokens=(old.generation_tokens or 0) + 7,
             prompt_tokens=(old.prompt_tokens or 0) + 7,
             latency_count=(old.latency_count or 0) + 1,
-            latency_seconds=(old.latency_seconds or 0) + 2,
+            latency_seconds=(old.latency_seconds or 0) + self.answer_s,
         )
         disk.engines[disk.routed] = replace(engine, counters=grown)
 
@@ -52,6 +54,10 @@ def request(measure_on="auto", policy=None, **traffic):
     return RolloutRequest(
         SpeculationRequest("ngram"), measurement, traffic=TrafficRequest(measure_on=measure_on, bake_s=0.0, **traffic)
     )
+
+
+def stored_workload(store, plan):
+    return Workload.from_record(store.load(plan.workload, "workload"))
 
 
 def untouched(session):
@@ -79,6 +85,36 @@ def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():
     assert outcome.operation.plan.placement is Placement.TURNS
     assert "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free" in session.console.questions[0]
     assert set(session.memory.disk.engines) == {Arm(session.memory.disk.text).id}
+
+
+@pytest.mark.parametrize(("room", "rounds", "requests"), [(2, 6, 12), (1, 5, 14)])
+def test_a_copy_is_measured_at_the_users_own_concurrency(room, rounds, requests):
+    session = Busy(room=room, answer_s=60.0)  # 0.1 requests/s of 60 s: six at once
+    plan = rollout.run(session, request()).operation.plan
+    workload = stored_workload(session.store, plan)
+    assert workload.concurrency == (6,)
+    assert (workload.repeats, workload.requests_of(workload.cells[0])) == (rounds, requests)
+    assert f"at most {rounds} rounds of {requests} prompts (edits) at concurrency 6" in session.console.questions[0]
+
+
+@pytest.mark.parametrize("load", [{"concurrency": (2,)}, {"requests_per_s": (2.0,)}])
+def test_a_concurrency_or_rate_that_the_user_names_is_measured(load):
+    session = Busy(answer_s=60.0)
+    plan = rollout.run(session, replace(request(), measurement=replace(QUICK, **load))).operation.plan
+    workload = stored_workload(session.store, plan)
+    assert (workload.concurrency, workload.rates) == (load.get("concurrency", ()), load.get("requests_per_s", ()))
+
+
+@pytest.mark.parametrize("room", [1, 2])
+def test_the_same_command_continues_a_measurement_beside_users(room):
+    asked = replace(request(), measurement=replace(QUICK, rounds=None))
+    session = Busy(room=room, answer_s=60.0)
+    die_after(session, 6)
+    with pytest.raises(Crash):
+        rollout.run(session, asked)
+    again = Busy(room=room, answer_s=60.0, disk=session.memory.disk)
+    assert rollout.run(again, asked).operation.ending is Ending.PROMOTED
+    assert len({entry.operation for entry in again.memory.disk.ledger}) == 1
 
 
 def test_without_room_it_is_refused_before_anything_starts():

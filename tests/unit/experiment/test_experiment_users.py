@@ -1,9 +1,11 @@
 """Users are told by the counters of the serving engines."""
 
+from dataclasses import replace
+
 import pytest
 
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.users import FEW, earlier_rate, user_load
+from mpctl.experiment.users import FEW, earlier_rate, pod_gap, user_load
 
 NOW = 10_000.0
 
@@ -72,3 +74,37 @@ def test_users_that_came_before_are_reported_though_none_is_seen():
     load = read(engine(), engine(), earlier=0.5)
     assert (load.seen, load.earlier) == (False, True)
     assert "users sent 0.5 requests/s since the engines started" in load.describe()
+
+
+def timed(ms, count=4000, **more):
+    """The counters of a pod that took ``ms`` per output token."""
+    return engine(count, 100 * count, tpot_seconds=ms / 1000 * count, tpot_count=count, **more)
+
+
+@pytest.mark.parametrize(
+    ("pods", "gap"),
+    [
+        ([timed(10), timed(10.8)], 0.08),
+        ([timed(10), timed(10.8), timed(10.4)], 0.08),
+        ([timed(10, 100), timed(10.8, 100)], 0.0),
+        ([timed(10), timed(10.8, 2000)], 0.0),
+        ([timed(10), engine(4000)], 0.0),
+        ([timed(10)], 0.0),
+    ],
+    ids=["two", "three", "may be chance", "another load or age", "one tells no time", "one pod"],
+)
+def test_pods_of_one_service_that_differ_in_speed(pods, gap):
+    read = {str(number): pod for number, pod in enumerate(pods)}
+    assert pod_gap(read, read) == pytest.approx(gap)
+
+
+def test_a_pod_that_restarted_between_the_readings_shows_no_difference():
+    assert pod_gap({"a": timed(10), "b": timed(12)}, {"a": timed(10), "b": timed(12, age=5.0)}) == 0.0
+
+
+@pytest.mark.parametrize(("slower", "noted"), [(10.4, False), (10.8, True)])
+def test_a_difference_between_pods_above_5_percent_is_said(slower, noted):
+    before = {"a": timed(10), "b": timed(slower)}
+    after = {name: replace(pod, generation_tokens=pod.generation_tokens + 100) for name, pod in before.items()}
+    sentence = user_load(before, after, 10.0, 1.0).describe()
+    assert sentence.endswith(", whose times per output token differ by 8 %") is noted

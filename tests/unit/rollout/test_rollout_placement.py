@@ -7,7 +7,7 @@ import pytest
 from mpctl.errors import Refused
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.rollout.placement import Asked, Room, choose_placement, in_turns
+from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns
 
 BUSY = UserLoad(2.1, 3, seen=True, window_s=10.0, earlier_per_s=2.0)
 QUIET = UserLoad(0.0, 3, seen=False, window_s=10.0)
@@ -73,6 +73,7 @@ def test_a_split_says_how_many_users_a_slow_candidate_harms():
 
 SLOW = replace(ONE, start_s=3600.0)
 RARE = replace(BUSY, requests_per_s=0.15)
+UNEVEN = replace(BUSY, pod_gap=0.14)
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,13 @@ RARE = replace(BUSY, requests_per_s=0.15)
         (BUSY, ROUTED, {"placement": Placement.MIRROR, "limit_s": 600.0}, "above --measure-limit of 10 min"),
         (RARE, ROUTED, {"placement": Placement.MIRROR}, "at least 0.1 are needed"),
         (QUIET, ROUTED, {"placement": Placement.MIRROR}, "no user was seen"),
+        (UNEVEN, ROUTED, {"placement": Placement.MIRROR}, "differ by 14 %, so no candidate pod can be judged"),
+        (
+            UNEVEN,
+            ROUTED,
+            {"placement": Placement.SPLIT, "users_share": 25},
+            "max_pod_gap of the policy allows for 10 %",
+        ),
         (BUSY, ROUTED, {"placement": Placement.SPLIT}, "needs your consent that 25 % of users' requests"),
         (BUSY, ROUTED, {"placement": Placement.SPLIT, "users_share": 40}, "40 % load the candidate more"),
         (BUSY, ROUTED, {"placement": Placement.SPLIT, "users_share": 5}, "5 % load the candidate less"),
@@ -109,3 +117,26 @@ def test_turns_send_the_same_prompts_in_few_blocks():
     assert (turns.repeats, turns.requests) == (6, 16)
     assert in_turns(replace(workload, repeats=5)).repeats == 5
     assert in_turns(replace(workload, repeats=3)).repeats == 3
+
+
+def test_pods_that_differ_more_than_the_gate_allows_leave_turns_on_one_gpu():
+    assert chosen(UNEVEN, ROUTED) is Placement.TURNS
+    assert chosen(UNEVEN, ROUTED, max_pod_gap=0.15) is Placement.MIRROR
+    assert "3 pods, whose times per output token differ by 14 %." in choose_placement(UNEVEN, TWO, Asked()).describe()
+
+
+@pytest.mark.parametrize(
+    ("in_flight", "rounds", "concurrency", "repeats"),
+    [(0.4, None, 1, 24), (3.2, None, 3, 16), (6.0, None, 6, 8), (40.0, None, 6, 8), (40.0, 5, 9, 5), (6.0, 8, 6, 8)],
+)
+def test_a_copy_gets_as_many_requests_at_once_as_a_pod_of_the_users_has(in_flight, rounds, concurrency, repeats):
+    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=rounds or 24, requests=4)
+    users = UserLoad(3 * in_flight, 3, seen=True, window_s=10.0, answer_s=1.0)
+    loaded = at_users_load(workload, users, rounds=rounds)
+    assert (loaded.concurrency, loaded.repeats) == ((concurrency,), repeats)
+
+
+def test_prompts_that_are_used_again_reach_every_load():
+    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=24, requests=4, reuse=True)
+    users = UserLoad(40.0, 1, seen=True, window_s=10.0, answer_s=1.0)
+    assert at_users_load(workload, users, rounds=None).concurrency == (40,)
