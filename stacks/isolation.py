@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpctl.staging.recipes import named
 from stacks.manifests import Document
+from stacks.services.documents import named
 
 KUBE_SYSTEM = "kube-system"
 MONITORING = "monitoring"

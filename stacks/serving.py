@@ -14,13 +14,13 @@ from constructs import Construct
 
 from infra import builder
 from mpctl.methods.preflight.drain import ANSWER_S
-from mpctl.staging.recipes import named
 from stacks import chart_values
 from stacks.base import Plan, Stack
 from stacks.clouds import CLOUDS
 from stacks.machines import limited
 from stacks.manifests import AUTOSCALING, MONITORING, Document, address, from_folders, manifest
 from stacks.services import inference_service, service_documents
+from stacks.services.documents import named
 from stacks.services.gateway import gateway_documents
 from stacks.services.isolation import fetch_policy, namespace_policies, service_policies
 from stacks.services.objects import FETCH, models_claim, require_kserve, service_account

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.staging.recipes import named
 from stacks.base import Plan
 from stacks.clouds import CLOUDS
 from stacks.manifests import Document
+from stacks.services.documents import named
 
 DISK = "mpctl-disk"
 SHARED = "mpctl-shared"

@@ -26,7 +26,6 @@ class StagingRequest:
     registry: str | None = None
     air_gapped: bool = False
     kserve_version: str | None = None
-    kubernetes_version: str | None = None
     node_disk_gib: float | None = None
     draft_size_gib: float | None = None
     token_secret: str | None = None

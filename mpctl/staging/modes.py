@@ -8,12 +8,10 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest import Service, Storage
-from mpctl.manifest.text.view import View
+from mpctl.manifest.text.view import text_of
 from mpctl.manifest.text.yaml_tree import data
 from mpctl.staging.kserve import Release, release
 
-# In the order they are explained; what each does stands in docs/how-to/staging.md.
-STAGING_MODES = ("present", "storageUris", "pvc", "oci", "oci+native", "image", "engine")
 OPTION = "--staging-mode"
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 DOWNLOADS = ("hf://", "s3://", "gs://")
@@ -42,7 +40,6 @@ class Cluster:
     """
 
     kserve: str | None = None
-    kubernetes: str | None = None
     air_gapped: bool = False
     node_disk_gib: float | None = None
     claim: str | None = None
@@ -175,12 +172,11 @@ class StagingContext:
     def __init__(self, service: Service, draft: DraftSource, cluster: Cluster) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
-        self.kubernetes = release(cluster.kubernetes)
         predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
         self.listed = bool(predictor.get("storageUris"))
         self.storage: tuple[Storage, ...] = service.storage
-        home: dict[str, Any] = {} if service.source is None else data(service.source.engine.home.node)
-        self.mounts = [str(mount.get("mountPath")) for mount in home.get("volumeMounts") or ()]
+        mounts = None if service.source is None else service.source.engine.home.get("volumeMounts")
+        self.mounts = [text_of(mount.get("mountPath")) or "" for mount in mounts.items()] if mounts else []
         self.env_storage = "STORAGE_URI" in dict(service.env)
         env = dict(service.env)
         self.offline = next(
@@ -221,36 +217,7 @@ class StagingContext:
 
 
 def document_of(service: Service) -> dict[str, Any]:
-    """The document of an InferenceService as :func:`mpctl.staging.kserve.problems` judges it; numbers are text.
-
-    Raises:
-        InputError: with file and line, where a list or a mapping that KServe's rules look into is something else.
-    """
+    """The document of an InferenceService as :func:`mpctl.staging.kserve.problems` judges it; numbers are text."""
     assert service.source is not None
-    root = View(service.file, "", service.source.place.document.root)
-    predictor = root.need("spec").need("predictor")
-    _mappings(predictor, "resourceClaims")
-    model = predictor.get("model")
-    for home in [*([model] if model else []), *_mappings(predictor, "containers")]:
-        _mappings(home, "env")
-        _mappings(home, "volumeMounts")
-        resources = _under(home, "resources")
-        if resources is not None:
-            _mappings(resources, "claims")
-    document: dict[str, Any] = data(root.node)
+    document: dict[str, Any] = data(service.source.place.document.root)
     return document
-
-
-def _mappings(home: View, key: str) -> tuple[View, ...]:
-    """The items of a list, each a mapping; none where the key is missing or empty."""
-    listed = _under(home, key)
-    mappings = () if listed is None else listed.items()
-    for mapping in mappings:
-        mapping.pairs()
-    return mappings
-
-
-def _under(home: View, key: str) -> View | None:
-    """Return the value of a key; unlike :meth:`View.get` it allows merge keys, which KServe reads."""
-    view = dict(home.pairs()).get(key)
-    return None if view is None or data(view.node) is None else view

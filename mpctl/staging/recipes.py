@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from importlib import resources
+from string import Template
 from typing import Any
 
 from mpctl.manifest import Service
@@ -13,20 +15,15 @@ from mpctl.methods.versions import show
 from mpctl.staging.modes import Cluster, hub_name
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
-INITIALIZER = "kserve/storage-initializer"
-INITIALIZER_VERSION = "v0.20.0"
-_USER = 1000  # the initializer image's user
+_INITIALIZER = "kserve/storage-initializer"
+_INITIALIZER_VERSION = "v0.20.0"
 # A Modelcar is any image with the files below /models and a shell that has ln and sleep (KServe docs, Modelcars).
-BASE = "docker.io/library/busybox:1.37"
-
-# The restricted Pod Security Standard's requirements for every container, and a read-only root.
-CONTAINER_SECURITY = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+_CONTAINERFILE = """\
+# Before: {fetch}
+FROM {base}
+COPY --chmod=755 draft/ /models/
+"""
+_BASE = "docker.io/library/busybox:1.37"
 
 
 def folder_of(uri: str, revision: str) -> str:
@@ -34,39 +31,20 @@ def folder_of(uri: str, revision: str) -> str:
     return f"{uri.split('://', 1)[-1].strip('/').replace('/', '--')}@{revision}".lower()
 
 
-def image_name(registry: str, uri: str, revision: str, *, target: str | None = None) -> str:
-    """``registry.example/models/org/draft:main``; with ``target`` in it, its name and a digest of both are added, so
-    that no other target and no newer one is pushed over it.
-    """
+def image_name(registry: str, uri: str, revision: str) -> str:
+    """``registry.example/models/org/draft:main``."""
     path = re.sub(r"[^a-z0-9._/-]", "-", uri.split("://", 1)[-1].strip("/").lower())
     tag = re.sub(r"[^\w.-]", "-", revision)[:119]
-    if target is not None:
-        last = re.split(r"[:@]", target.split("://", 1)[-1].strip("/").rpartition("/")[2].lower())[0]
-        path += f"-with-{re.sub(r'[^a-z0-9]+', '-', last).strip('-') or 'target'}"
-        tag += f"-{hashlib.sha256(json.dumps([uri, revision, target]).encode()).hexdigest()[:8]}"
     return f"{registry.rstrip('/')}/{path}:{tag}"
 
 
-def containerfile(source: str, *, target: str | None = None, base: str | None = None) -> str:
-    """The recipe for a Modelcar with the draft, and with ``target`` the draft below the target's files. ``base``: the
-    image to build on, where it is not the target's."""
-    base = base or BASE
-    lines = [f"# Before: {_fetch(source, 'draft')}"]
-    if target is None:
-        lines += [f"FROM {base}", "COPY --chmod=755 draft/ /models/"]
-    elif target.startswith("oci"):
-        lines += [f"FROM {target.split('://', 1)[1]}", "COPY --chmod=755 draft/ /models/draft/"]
-    else:
-        lines += [f"# Before: {_fetch(target, 'target')}", f"FROM {base}", "COPY --chmod=755 target/ /models/"]
-        lines += ["COPY --chmod=755 draft/ /models/draft/"]
-    return "\n".join(lines) + "\n"
-
-
-def _fetch(uri: str, folder: str) -> str:
-    if not uri.startswith("hf://"):
-        return f"copy {uri} into the directory {folder}"
-    repository, revision = hub_name(uri)
-    return f"hf download {repository}{f' --revision {revision}' if revision else ''} --local-dir {folder}"
+def containerfile(source: str, base: str | None) -> str:
+    """The recipe for a Modelcar with the draft, on ``base`` in place of the public image."""
+    fetch = f"copy {source} into the directory draft"
+    if source.startswith("hf://"):
+        repository, revision = hub_name(source)
+        fetch = f"hf download {repository}{f' --revision {revision}' if revision else ''} --local-dir draft"
+    return _CONTAINERFILE.format(fetch=fetch, base=base or _BASE)
 
 
 def download_job(service: Service, source: str, claim: str, folder: str, cluster: Cluster) -> dict[str, Any]:
@@ -75,47 +53,24 @@ def download_job(service: Service, source: str, claim: str, folder: str, cluster
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret
     whose key HF_TOKEN is given to the downloader.
     """
-    kserve_version, token_secret = parse_version(cluster.kserve), cluster.token_secret
-    version = f"v{show(kserve_version)}" if kserve_version else INITIALIZER_VERSION
-    container: dict[str, Any] = {
-        "name": "fetch",
-        "image": cluster.staging_image or f"{INITIALIZER}:{version}",
-        "args": [source, f"/models/{folder}"],
-        "env": [{"name": "HOME", "value": "/tmp"}, {"name": "HF_HOME", "value": "/tmp/hf"}],
-        "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "4Gi"}},
-        "securityContext": CONTAINER_SECURITY,
-        "volumeMounts": [{"name": "models", "mountPath": "/models"}, {"name": "tmp", "mountPath": "/tmp"}],
+    import yaml
+
+    installed = parse_version(cluster.kserve)
+    version = f"v{show(installed)}" if installed else _INITIALIZER_VERSION
+    texts = {
+        "IMAGE": cluster.staging_image or f"{_INITIALIZER}:{version}",
+        "SOURCE": source,
+        "FOLDER": f"/models/{folder}",
+        "CLAIM": claim,
     }
-    if token_secret:
-        reference = {"secretKeyRef": {"name": token_secret, "key": "HF_TOKEN"}}
+    template = (resources.files("mpctl.staging") / "download_job.yaml").read_text(encoding="utf-8")
+    quoted = {name: json.dumps(text) for name, text in texts.items()}
+    job: dict[str, Any] = yaml.safe_load(Template(template).substitute(quoted))
+    if cluster.token_secret:
+        reference = {"secretKeyRef": {"name": cluster.token_secret, "key": "HF_TOKEN"}}
+        (container,) = job["spec"]["template"]["spec"]["containers"]
         container["env"].append({"name": "HF_TOKEN", "valueFrom": reference})
-    pod = {
-        "restartPolicy": "OnFailure",
-        "automountServiceAccountToken": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [container],
-        "volumes": [
-            {"name": "models", "persistentVolumeClaim": {"claimName": claim}},
-            {"name": "tmp", "emptyDir": {"sizeLimit": "1Gi"}},
-        ],
-    }
-    labels = {"app.kubernetes.io/name": "fetch-draft"}
-    spec = {
-        "backoffLimit": 6,
-        "activeDeadlineSeconds": 4 * 3600,
-        "template": {"metadata": {"labels": labels}, "spec": pod},
-    }
-    digest = hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:8]
-    return named("Job", "batch/v1", f"fetch-draft-{service.name[:40]}-{digest}", service.namespace, spec=spec)
-
-
-def named(kind: str, api: str, name: str, namespace: str | None, **body: Any) -> dict[str, Any]:
-    """Return a Kubernetes object with mpctl's labels; without a namespace for a cluster's own."""
-    meta: dict[str, Any] = {"name": name} if namespace is None else {"name": name, "namespace": namespace}
-    labels = {"app.kubernetes.io/managed-by": "mpctl", "app.kubernetes.io/part-of": "inference"}
-    return {"apiVersion": api, "kind": kind, "metadata": {**meta, "labels": labels}, **body}
+    digest = hashlib.sha256(json.dumps(job["spec"], sort_keys=True).encode()).hexdigest()[:8]
+    namespace = {} if service.namespace is None else {"namespace": service.namespace}
+    job["metadata"] = {"name": f"fetch-draft-{service.name[:40]}-{digest}", **namespace, **job["metadata"]}
+    return job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mpctl.staging.recipes import named
+from stacks.services.documents import named
 from stacks.services.objects import Document
 from stacks.settings.gateway import Gateway
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mpctl.staging.recipes import named
+from stacks.services.documents import named
 from stacks.services.objects import FETCH, Document
 from stacks.services.values import Service
 

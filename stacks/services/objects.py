@@ -19,8 +19,8 @@ from mpctl.methods.preflight.drain import (
     waiting_hook,
 )
 from mpctl.methods.versions import parse_version
-from mpctl.staging.kserve import NATIVE, OCI_BESIDE, OCI_ENTRY, STORAGE_URIS
-from mpctl.staging.recipes import CONTAINER_SECURITY, named
+from mpctl.staging.kserve import OLDEST, SEVERAL_IMAGES
+from stacks.services.documents import CONTAINER_SECURITY, named
 from stacks.services.values import VOLUME, Service, drain_of
 
 Document = dict[str, Any]
@@ -53,16 +53,10 @@ def kserve_floor(service: Service) -> tuple[tuple[int, int], str]:
     """The oldest KServe release that can serve this, and why."""
     if service.staging == "oci":
         if any(artifact.scheme == "oci+native" for artifact in service.artifacts):
-            return NATIVE, "oci+native:// image volumes"
-        return (
-            (OCI_BESIDE, "several OCI entries in storageUris")
-            if service.draft
-            else (
-                OCI_ENTRY,
-                "OCI entries in storageUris",
-            )
-        )
-    return STORAGE_URIS, "storageUris"
+            return SEVERAL_IMAGES, "oci+native:// image volumes"
+        if service.draft:
+            return SEVERAL_IMAGES, "several OCI entries in storageUris"
+    return OLDEST, "storageUris"
 
 
 def require_kserve(service: Service, version: str) -> None:

@@ -8,7 +8,7 @@ scheduler removes it from the node, and the autoscaler makes the next.
 
 from __future__ import annotations
 
-from mpctl.staging.recipes import CONTAINER_SECURITY, named
+from stacks.services.documents import CONTAINER_SECURITY, named
 from stacks.services.objects import GPU_TAINT, POD_SECURITY, Document
 
 NAME = "spare-gpu-node"

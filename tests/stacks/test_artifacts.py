@@ -116,8 +116,8 @@ def test_quantities_are_written_as_kubernetes_gives_them_back() -> None:
 
 
 FLOORS = [
-    ("storageUris", "hf", "v0.15.2", False),
-    ("storageUris", "hf", "v0.16.0", True),
+    ("storageUris", "hf", "v0.18.0", False),
+    ("storageUris", "hf", "v0.19.0", True),
     ("oci", "oci", "v0.19.0", False),
     ("oci", "oci", "v0.20.0", True),
     ("oci", "oci+native", "v0.19.1", False),
@@ -131,7 +131,7 @@ def test_kserve_floors(staging: str, scheme: str, version: str, allowed: bool) -
     if allowed:
         require_kserve(wanted, version)
     else:
-        with pytest.raises(InputError, match=r"need KServe 0\.(16|20)") as caught:
+        with pytest.raises(InputError, match=r"need KServe 0\.(19|20)") as caught:
             require_kserve(wanted, version)
         assert caught.value.line == 6
 

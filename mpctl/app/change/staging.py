@@ -35,10 +35,8 @@ def check_request(request: StagingRequest) -> None:
     Raises:
         InputError: with the option.
     """
-    versions = {"--kserve": request.kserve_version, "--kubernetes": request.kubernetes_version}
-    for field, version in versions.items():
-        if version and release(version) is None:
-            raise InputError(f"{version!r} is no version", field=field, hint="such as 0.20 or v1.36.2")
+    if request.kserve_version and release(request.kserve_version) is None:
+        raise InputError(f"{request.kserve_version!r} is no version", field="--kserve", hint="such as 0.20")
     sizes = {"--node-disk": request.node_disk_gib, "--draft-size": request.draft_size_gib}
     for field, size in sizes.items():
         if size is not None and not 0 < size < float("inf"):
@@ -50,7 +48,6 @@ def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
     """The facts about the cluster. ``kserve``: its release as read, where the request names none."""
     return Cluster(
         kserve=request.kserve_version or kserve,
-        kubernetes=request.kubernetes_version,
         air_gapped=request.air_gapped,
         node_disk_gib=request.node_disk_gib,
         claim=request.claim,
@@ -123,7 +120,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     """The staging plan in a preflight; a draft that must be prepared refuses until the user overrides that."""
     if plan is None:
         return ()
-    source = "kserve/kserve v0.15.2 to v0.20.0, restated in mpctl/staging/kserve.py"
+    source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve.py"
     if plan.mode == "present":
         source = "the manifest's mounts; their contents cannot be listed from here"
         if plan.unmounted:

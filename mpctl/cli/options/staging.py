@@ -21,7 +21,6 @@ class StagingOptions(TypedDict):
     registry: str | None
     air_gapped: bool
     kserve: str | None
-    kubernetes: str | None
     node_disk: float | None
     draft_size: float | None
     token_secret: str | None
@@ -35,7 +34,6 @@ staging_options = all_of(
     option("--registry", metavar="PREFIX", help="Registry that an image with the draft may be pushed to.", **_SECTION),
     option("--air-gapped", is_flag=True, help="Pods reach neither a hub nor a bucket.", **_SECTION),
     option("--kserve", metavar="VERSION", help="KServe's release, such as 0.20 (default: the cluster's).", **_SECTION),
-    option("--kubernetes", metavar="VERSION", help="Kubernetes' release, such as 1.36.", **_SECTION),
     option("--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node.", **_SECTION),
     option("--draft-size", type=float, metavar="GIB", help="Size of a draft that cannot be read.", **_SECTION),
     option("--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job.", **_SECTION),
@@ -59,7 +57,6 @@ def staging_request(given: StagingOptions) -> StagingRequest:
         registry=given["registry"],
         air_gapped=given["air_gapped"],
         kserve_version=given["kserve"],
-        kubernetes_version=given["kubernetes"],
         node_disk_gib=given["node_disk"],
         draft_size_gib=given["draft_size"],
         token_secret=given["token_secret"],

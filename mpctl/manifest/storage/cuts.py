@@ -28,13 +28,6 @@ def storage_uri(predictor: View) -> tuple[View, View] | None:
     return None
 
 
-def uris(predictor: View) -> list[View]:
-    single = storage_uri(predictor)
-    several = predictor.get("storageUris")
-    entries = [] if several is None else [item.need("uri") for item in several.items()]
-    return ([single[1]] if single else []) + [view for view in entries if not view.text().startswith("pvc://")]
-
-
 # Adding
 
 

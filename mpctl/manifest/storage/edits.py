@@ -1,16 +1,14 @@
 """A draft in a service's storage: added and removed, every other byte kept.
 
 A draft comes as an entry of ``storageUris`` (``storageUri`` moves there first, because KServe takes one or the
-other), as a volume claim with its mount, or in an image that replaces the target's. :func:`without_draft` removes an
-entry or a claim; where ``storageUri`` stood, or which image was replaced, only the recorded manifest knows, which
-``mpctl rollback`` restores. Every edit is proved: the result is read again and compared with what was meant,
-and taken back to the bytes from before.
+other), or as a volume claim with its mount. :func:`without_draft` removes both; where ``storageUri`` stood only the
+recorded manifest knows, which ``mpctl rollback`` restores. Every edit is proved: the result is read again and compared
+with what was meant, and taken back to the bytes from before.
 """
 
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +25,6 @@ from mpctl.manifest.storage.cuts import (
     drop_item,
     move,
     storage_uri,
-    uris,
 )
 from mpctl.manifest.text.contents import at, contents
 from mpctl.manifest.text.view import View, text_of
@@ -92,37 +89,6 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
         container.setdefault("volumeMounts", []).append(mount)
 
     return _undoable(service, _made(service, editor, change))
-
-
-def with_image(service: Service, uri: str) -> Service:
-    """This service with the image ``uri``, which holds target and draft, in place of what the target came from.
-
-    Raises:
-        InputError: there is not exactly one place the target comes from.
-    """
-    predictor, _ = _homes(service)
-    target_uris = [view for view in uris(predictor) if text_of(view) is not None]
-    if len(target_uris) != 1:
-        raise predictor.error(
-            f"the target comes from {len(target_uris)} places, so no one image can replace it",
-            hint="stage with storageUris or a volume claim",
-        )
-    node = target_uris[0].scalar()
-    if node.style in ("|", ">"):
-        raise target_uris[0].error("the value is a block of text", hint="write the URI on the line of its key")
-    editor = _editor(service)
-    editor.cut(node.start, node.end, json.dumps(uri))
-    old = node.value
-
-    def change(spec: dict[str, Any], home: dict[str, Any]) -> None:
-        for holder in (spec, spec.get("model") or {}):
-            if holder.get("storageUri") == old:
-                holder["storageUri"] = uri
-        for entry in spec.get("storageUris") or ():
-            if entry["uri"] == old:
-                entry["uri"] = uri
-
-    return _made(service, editor, change)
 
 
 def without_draft(service: Service) -> Service:

@@ -52,7 +52,7 @@ ROLLOUTS = [
     (["--shared"], staged(claim_is_shared=True)),
     (["--not-shared"], staged(claim_is_shared=False)),
     (["--registry", "r/m", "--air-gapped"], staged(registry="r/m", air_gapped=True)),
-    (["--kserve", "0.20", "--kubernetes", "1.36"], staged(kserve_version="0.20", kubernetes_version="1.36")),
+    (["--kserve", "0.20"], staged(kserve_version="0.20")),
     (["--node-disk", "80", "--draft-size", "1.5"], staged(node_disk_gib=80.0, draft_size_gib=1.5)),
     (["--staging-image", "r/a@sha256:ab"], staged(staging_image="r/a@sha256:ab")),
     (["--token-secret", "hub"], staged(token_secret="hub")),

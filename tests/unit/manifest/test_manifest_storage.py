@@ -10,7 +10,7 @@ from service_samples import EAGLE3, METHODS
 from mpctl.errors import InputError
 from mpctl.manifest import load
 from mpctl.manifest.storage.cuts import DRAFT_MOUNT
-from mpctl.manifest.storage.edits import with_claim, with_entry, with_image, without_draft
+from mpctl.manifest.storage.edits import with_claim, with_entry, without_draft
 
 few = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HF, PVC, OCI = "hf://Qwen/Qwen3-8B", "pvc://models/qwen", "oci://registry.example/qwen:1"
@@ -100,7 +100,6 @@ def write(draw, parts):
 EDITS = {
     "entry": lambda service: with_entry(service, "hf://org/draft:main"),
     "claim": lambda service: with_claim(service, "drafts", "org--draft@main"),
-    "image": lambda service: with_image(service, "oci://registry.example/both:1"),
 }
 
 
@@ -118,9 +117,6 @@ def test_a_draft_in_and_out_again_leaves_what_is_served(text, edit, config):
     assert rolled.speculation() == config
     for left in (without_draft(rolled.with_speculation(None)), without_draft(rolled).with_speculation(None)):
         assert left.speculation() is None
-        if edit == "image":
-            assert left.text == there.text
-            continue
         assert [(one.uri, one.mount_path) for one in left.storage] == [
             (one.uri, one.mount_path) for one in service.storage
         ]
@@ -230,12 +226,6 @@ def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():
     assert without_draft(load(went)[0]).text == bare
 
 
-def test_an_image_with_both_stays_until_the_recorded_manifest_is_restored():
-    there = with_image(load(BLOCK)[0], "oci://r.example/both:1")
-    assert there.text == BLOCK.replace("hf://Qwen/Qwen3-8B", '"oci://r.example/both:1"')
-    assert without_draft(there) is there
-
-
 @pytest.mark.parametrize(
     ("text", "edit", "says"),
     [
@@ -251,7 +241,6 @@ def test_an_image_with_both_stays_until_the_recorded_manifest_is_restored():
             "entry",
             "one flow mapping",
         ),
-        (BLOCK.replace("      storageUri: hf://Qwen/Qwen3-8B  # 16 GiB\n", ""), "image", "comes from 0 places"),
     ],
 )
 def test_what_cannot_be_edited_is_refused_with_its_line(text, edit, says):
