@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from pathlib import PurePosixPath
 from typing import Any
@@ -85,10 +86,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--lane", default="", help="run the lanes named here, of " + ", ".join(LANES))
 
 
-def pytest_configure() -> None:
-    """Let Ctrl-C reach the processes that tests start, although background jobs of a script ignore it."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C reach the processes that tests start, although background jobs of a script ignore it, and give them
+    one temporary directory, which goes with the run: not every program removes what it leaves there."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if not hasattr(config, "workerinput"):
+        os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())  # tmp_path stays for a look at a failure
+        scratch = tempfile.TemporaryDirectory(prefix="mpctl-", ignore_cleanup_errors=True)
+        config.add_cleanup(scratch.cleanup)
+        os.environ["TMPDIR"] = tempfile.tempdir = scratch.name
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:

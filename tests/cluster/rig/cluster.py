@@ -278,7 +278,7 @@ class Cluster:
         if hasattr(self, "processes"):
             self.processes.close()
         if hasattr(self, "slot"):
-            self.slot.file.close()
+            self.slot.lock.close()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     async def _settle(self) -> None:

@@ -11,14 +11,12 @@ reports 100.X.n.p (the range of carrier-grade NAT, which GKE uses for pods too) 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -33,22 +31,20 @@ class Failed(Exception):
 
 
 class Slot:
-    """One X, held by an open lock file; the lock lives as long as any process that inherited it."""
+    """One X, held by a socket with a name of its own; it is taken as long as any process that inherited it lives."""
 
     def __init__(self) -> None:
-        folder = Path(tempfile.gettempdir()) / f"mpctl-rig-{os.getuid()}"
-        folder.mkdir(exist_ok=True)
         for number in range(FIRST, LAST + 1):
-            file = (folder / f"{number}.lock").open("w")
+            lock = socket.socket(socket.AF_UNIX)
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.close()
+                lock.bind(f"\0mpctl-rig-{number}")  # no file: the name goes with the last process
+            except OSError:
+                lock.close()
                 continue
-            if _free(f"127.{number}.0.1", 6443):  # another user's cluster has another lock folder
-                self.number, self.file = number, file
+            if _free(f"127.{number}.0.1", 6443):  # a cluster in another network namespace has the same names
+                self.number, self.lock = number, lock
                 return
-            file.close()
+            lock.close()
         raise Failed("all 64 address ranges of the rig are in use")
 
     @property
@@ -98,7 +94,7 @@ class Processes:
         self._reaper = subprocess.Popen(
             [sys.executable, "-S", "-E", __file__, tag, str(folder)],
             stdin=reading,
-            pass_fds=[slot.file.fileno()],
+            pass_fds=[slot.lock.fileno()],
             start_new_session=True,
             cwd="/",
         )
