@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 UNKNOWN = "?"
 

@@ -15,7 +15,8 @@ from dataclasses import replace
 
 from mpctl.app.bench.run_file import read_run
 from mpctl.experiment.run import Run
-from mpctl.gate.assess import Outcome, judge_run
+from mpctl.gate.assess import judge_run
+from mpctl.gate.rule import Outcome
 
 NAIVE_LIMIT = 1.10
 

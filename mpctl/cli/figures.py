@@ -25,7 +25,7 @@ def comparison_tables(cells: Sequence[Comparison], *, baseline: str, candidate: 
 
 def rules_table(verdict: Verdict, *, every_rule: bool) -> str:
     """The gate's rules that failed or could not decide, or every one; empty when there is none."""
-    from mpctl.gate.outcome import Outcome
+    from mpctl.gate.rule import Outcome
     from mpctl.report import gate_rows
 
     rows = gate_rows(verdict)

@@ -18,7 +18,7 @@ from mpctl.experiment.traffic import UsersTraffic
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.records import decode, encode
-from mpctl.stats.alpha_spending import MOST_LOOKS
+from mpctl.stats.sequential import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
 _BUSY, _SATURATED = 0.8, 1.25

@@ -7,27 +7,20 @@ leaves the verdict undecided and never passes; one failed rule outweighs any num
 
 from __future__ import annotations
 
+import math
+
 from mpctl.experiment.run import Run
 from mpctl.experiment.traffic import UsersTraffic
-from mpctl.gate.analysis import Analysis
-from mpctl.gate.case import Case
-from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
-from mpctl.gate.rules import RULES
-from mpctl.gate.users_traffic import JUDGED_ON_USERS, USERS_RULES, judge_traffic
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
+from mpctl.gate.rules import RULES, rule_named
+from mpctl.gate.rules.users import judge_traffic
 from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
+from mpctl.stats.confidence import chance_to_decide
 
-__all__ = [
-    "RULES",
-    "CellVerdict",
-    "Outcome",
-    "RuleResult",
-    "Verdict",
-    "answers_decided",
-    "assess",
-    "describe_rules",
-    "judge_run",
-]
+LEAST_CHANCE = 0.1
+_FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
 
 
 def describe_rules() -> dict[str, str]:
@@ -45,13 +38,14 @@ def _judge_rules(case: Case) -> tuple[RuleResult, ...]:
     """Judge every rule. Where users set the load their requests are judged for speed, and prompts for answers alone."""
     if not case.analysis.placement.users_set_load:
         return tuple(rule(case) for rule in RULES)
-    on_prompts = tuple(rule(case) for rule in RULES if rule.name not in JUDGED_ON_USERS)
+    on_prompts = tuple(rule(case) for rule in RULES if not rule.needs_idle_engines)
     return (*on_prompts, *judge_traffic(case.analysis.traffic or UsersTraffic(), case.policy))
 
 
 def answers_decided(verdict: Verdict) -> bool:
-    """Return whether the rules that users' requests do not answer have all decided, or one of them has failed."""
-    outcomes = {rule.outcome for rule in verdict.rules if rule.rule not in USERS_RULES}
+    """Return whether the rules that prompts answer beside users have all decided, or one of them has failed."""
+    beside_users = {rule.name for rule in RULES if not rule.needs_idle_engines}
+    outcomes = {rule.outcome for rule in verdict.rules if rule.rule in beside_users}
     return Outcome.FAIL in outcomes or not outcomes & {Outcome.UNDECIDED, Outcome.MISSING}
 
 
@@ -61,3 +55,64 @@ def judge_run(
     """Analyse a run and judge it; ``rounds`` and ``planned`` as in :meth:`Analysis.of`."""
     analysis = Analysis.of(run, policy, rounds=rounds, planned=planned)
     return analysis, assess(analysis)
+
+
+def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
+    """Return whether an undecided measurement is past half of its plan and unlikely to decide.
+
+    It then ends undecided even if the truth is one standard error better than it looks (stochastic curtailment; Lan,
+    Simon and Halperin 1982). The stop is not binding: it promotes and rejects nothing, so it costs no error, and going
+    on by hand costs none either.
+    """
+    if verdict.outcome is not Outcome.UNDECIDED or analysis.planned < _FEWEST:
+        return False
+    if not analysis.planned / 2 <= analysis.rounds < analysis.planned:
+        return False
+    return decision_chance(analysis, verdict) < LEAST_CHANCE
+
+
+def decision_chance(analysis: Analysis, verdict: Verdict) -> float:
+    """Return an optimistic chance, 0..1, that the last planned round ends with a verdict."""
+    chances = [_chances_of_cell(c, v, analysis) for c, v in zip(analysis.cells, verdict.cells, strict=True)]
+    if not chances:
+        return 1.0
+    return max(min(max(both) for both in chances), *(rejected for _, rejected in chances))
+
+
+def _chances_of_cell(c: Comparison, verdict: CellVerdict, analysis: Analysis) -> tuple[float, float]:
+    """The chances to promote and to reject a cell."""
+    promoted, rejected = 1.0, 0.0
+    for result in verdict.rules:
+        rule = rule_named(result.rule)
+        if result.outcome is Outcome.MISSING:
+            promoted = 0.0
+        elif rule is not None and rule.forecast and result.interval is not None and result.limit is not None:
+            passes, fails = _chances_of_rule(c, rule, result, analysis)
+            elsewhere = rule.over_all_cells and analysis.overall is not None  # all cells together may show it
+            promoted, rejected = promoted if elsewhere else min(promoted, passes), max(rejected, fails)
+        elif result.outcome is Outcome.UNDECIDED and _looks_bad(rule, result):
+            rejected = max(rejected, LEAST_CHANCE)  # no forecast is made of it
+    return promoted, rejected
+
+
+def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
+    """Return whether an undecided rule's estimate is beyond its limit."""
+    if result.value is None or result.limit is None:
+        return False
+    return rule.is_bad(result.value, result.limit) if rule is not None else result.value > result.limit
+
+
+def _chances_of_rule(c: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:
+    """The chances that a rule about a mean over rounds passes, and that it fails, by the last planned round."""
+    figure = c.figures.get(f"{rule.figure}_ms" if result.unit == "ms" else rule.figure)
+    if figure is None or result.limit is None or (figure.ratio and result.limit <= 0):
+        return 1.0, 1.0
+    mean, limit = figure.trimmed, math.log(result.limit) if figure.ratio else result.limit
+    if rule.direction is Direction.MINIMUM:
+        gap, to_pass, to_fail = mean.mean - limit, analysis.stages.higher.below, analysis.stages.higher.above
+    else:
+        gap, to_pass, to_fail = limit - mean.mean, analysis.stages.lower.above, analysis.stages.lower.below
+    return (
+        chance_to_decide(figure.gap(gap), mean, analysis.planned, to_pass),
+        chance_to_decide(figure.gap(-gap), mean, analysis.planned, to_fail),
+    )

@@ -14,11 +14,9 @@ from typing import Any
 
 from mpctl import formatting
 from mpctl.experiment.counters import Window
-from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
-from mpctl.gate.thresholds import place_estimate
-from mpctl.stats.confidence import quotient_interval, share_interval
-from mpctl.stats.interval import Interval
+from mpctl.gate.rule import Outcome, judge_estimate
+from mpctl.stats.confidence import Interval, quotient_interval, share_interval
 
 # Drafts of one answer resemble each other, so an interval over a handful of them would be too narrow.
 MIN_DRAFTS = 50
@@ -62,7 +60,7 @@ class FirstPosition:
         """Pass, fail, undecided (below the limit, which lies inside the interval), or missing (too few drafts)."""
         if self.drafts < MIN_DRAFTS:
             return Outcome.MISSING
-        return place_estimate(self.rate, self.interval, self.limit)
+        return judge_estimate(self.rate, self.interval, self.limit)
 
     def describe(self) -> str:
         """Return ``first-position acceptance 71.4% of 210 drafts (at least 30%)``."""

@@ -14,13 +14,10 @@ from dataclasses import dataclass, replace
 from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.estimates import SETTLED_FROM, SPEED, TRIM
-from mpctl.gate.overall import cell_shares
+from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, Comparison, cell_shares
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import SHARE_TAIL, gap_beyond
-from mpctl.stats.power import chance_to_show, fewest_rounds
-from mpctl.stats.quantiles import values_needed
+from mpctl.stats.confidence import SHARE_TAIL, gap_beyond, values_needed
+from mpctl.stats.sequential import chance_to_show, fewest_rounds
 
 USUAL_GAIN = 0.2  # of the time per token, of which a plan is asked unless the user names another
 MOST_ROUNDS = 200  # that a plan chooses by itself

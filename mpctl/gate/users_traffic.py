@@ -14,38 +14,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from mpctl import formatting
 from mpctl.experiment.counters import Window
 from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic
-from mpctl.gate.outcome import Outcome, RuleResult
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import Stage, Trimmed, chance_to_decide, ratio_interval, widened
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval, Stage, Trimmed, ratio_interval, widened
 
-JUDGED_ON_USERS = frozenset(  # rules that prompts cannot answer while users are on the engines
-    (
-        "tokens",
-        "caches",
-        "time per token",
-        "throughput",
-        "TPOT",
-        "TTFT",
-        "queue wait",
-        "TTFT p99",
-        "TPOT p99",
-        "E2E p99",
-    )
-)
-USERS_RULES = frozenset(("time per token", "equal load", "answers of users", "share", "harm", "throughput"))
 LOOKS = 30  # windows at most, each followed by an interim analysis
 STEP_REQUESTS = 20  # on the candidate, before it gets a larger share
 READ_S = 5.0  # between two readings: what a harmful candidate serves until it is noticed
-LEAST_CHANCE = 0.05  # of a decision by the remaining windows; below it, from half of them on, the measurement ends
-LOOK_LIMIT_SD = 3.0  # by which the share of requests may differ from the weights before the router looks at load
 _FIRST_S = 600.0  # in which the first share of a split brings STEP_REQUESTS
-_CHANCE_SD = 2.0  # of the requests per pod, which differ by chance
 
 _HARM_LOOKS = (5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320)  # requests on the candidate
 _HARM_ERROR = 0.01  # of an equal candidate, over all looks and steps
@@ -84,7 +64,7 @@ class TrafficFigures:
             ("TTFT", self.ttft_ratio),
             ("tokens per request", self.length_ratio),
         )
-        parts = [f"{name} {_text(interval)}" for name, interval in named if interval is not None]
+        parts = [f"{name} {in_words(interval)}" for name, interval in named if interval is not None]
         counted = (
             f"{formatting.count(self.candidate_requests)} requests on the candidate, "
             f"{formatting.count(self.baseline_requests)} on {self.pods} baseline pod{'' if self.pods == 1 else 's'}, "
@@ -93,7 +73,8 @@ class TrafficFigures:
         return f"{', '.join(parts)}: {counted}" if parts else f"no window is full yet: {counted}"
 
 
-def _text(interval: Interval) -> str:
+def in_words(interval: Interval) -> str:
+    """Return ``0.63x (95% CI 0.58x to 0.69x)``."""
     return f"{formatting.ratio(interval.value)} ({formatting.confidence(interval)})"
 
 
@@ -143,101 +124,6 @@ def _tpot(window: Window) -> float | None:
 
 def _mean(total: float | None, count: float | None) -> float | None:
     return None if not total or not count else total / count
-
-
-def judge_traffic(traffic: UsersTraffic, policy: Policy) -> tuple[RuleResult, ...]:
-    """Pass a gain that the whole interval shows, fail a loss that it shows. Under unequal load nothing is promoted, and
-    only a candidate that is slower under less load is rejected."""
-    figures = compare_traffic(traffic, policy)
-    load = _judge_load(figures, policy, copies=traffic.copies)
-    rules = [_judge_tpot(figures, policy), load, _judge_length(figures, policy)]
-    if load.outcome is not Outcome.PASS and (load.value or 1.0) >= 1.0:
-        rules = [replace(r, outcome=Outcome.UNDECIDED) if r.outcome is Outcome.FAIL else r for r in rules]
-    if not traffic.equal_share:
-        what = "the candidate got a smaller share than a baseline pod, so it may be rejected and not promoted"
-        rules.append(RuleResult(Outcome.MISSING, what, rule="share"))
-    if traffic.stopped:
-        rules.append(RuleResult(Outcome.FAIL, f"users were spared the candidate: {traffic.stopped}", rule="harm"))
-    return (*rules, RuleResult(Outcome.SKIP, _unidentified(figures), rule="throughput"))
-
-
-def _judge_tpot(figures: TrafficFigures, policy: Policy) -> RuleResult:
-    ratio, gain, loss = figures.tpot_ratio, policy.max_time_per_token_ratio, policy.max_tpot_ratio
-    limits = f"promoted below {formatting.limit(gain, 'x')}, rejected above {formatting.limit(loss, 'x')}"
-    if ratio is None:
-        message = f"time per output token: {figures.describe()}"
-        return RuleResult(Outcome.MISSING, message, limit=gain, unit="x", rule="time per token")
-    outcome = Outcome.UNDECIDED
-    if ratio.below(gain, strictly=True):
-        outcome = Outcome.PASS
-    elif ratio.above(loss, strictly=True):
-        outcome = Outcome.FAIL
-    gap = formatting.limit(policy.max_pod_gap, "share")
-    message = (
-        f"time per output token {_text(ratio)} of the baseline's over {figures.windows} windows of users' requests, "
-        f"{formatting.count(figures.candidate_requests)} on the candidate ({limits}); widened by {gap}, for what two "
-        "equal pods may differ"
-    )
-    n = min(figures.candidate_requests, figures.baseline_requests)
-    return RuleResult(outcome, message, ratio.value, gain, ratio, n, "x", rule="time per token")
-
-
-def _judge_load(figures: TrafficFigures, policy: Policy, *, copies: bool) -> RuleResult:
-    ratio, most = figures.load_ratio, policy.max_load_gap
-    if not ratio:
-        return RuleResult(Outcome.MISSING, "requests per pod were not counted", limit=most, rule="equal load")
-    gap = abs(math.log(ratio))
-    unequal = gap - _CHANCE_SD * figures.load_sd > math.log1p(most)
-    message = (
-        f"the candidate answered {formatting.ratio(ratio)} the requests of a baseline pod "
-        f"(at most {formatting.limit(most, 'share')} apart)"
-    )
-    if gap > LOOK_LIMIT_SD * figures.load_sd and not copies:
-        message += "; the router looks at load: judged at equal queue, not at equal load"
-    return RuleResult(
-        Outcome.UNDECIDED if unequal else Outcome.PASS, message, ratio, 1 + most, None, 0, "x", rule="equal load"
-    )
-
-
-def _judge_length(figures: TrafficFigures, policy: Policy) -> RuleResult:
-    """Answers of other requests differ in length by chance, so the rule fails by its whole interval only."""
-    ratio, most = figures.length_ratio, policy.max_length_ratio
-    if ratio is None:
-        return RuleResult(Outcome.SKIP, "tokens per answer were not counted", limit=most, rule="answers of users")
-    far = ratio.above(most, strictly=True) or ratio.below(1 / most, strictly=True)
-    message = f"tokens per answer {_text(ratio)} (at most {formatting.limit(most, 'x')} either way)"
-    return RuleResult(
-        Outcome.FAIL if far else Outcome.PASS, message, ratio.value, most, ratio, 0, "x", rule="answers of users"
-    )
-
-
-def _unidentified(figures: TrafficFigures) -> str:
-    return (
-        "throughput is not identified, because users set the load; saturation is unknown: at most "
-        f"{formatting.count(figures.batch)} requests were on one pod at once, {formatting.number(figures.rate)} "
-        "requests/s per pod"
-    )
-
-
-def is_decided(traffic: UsersTraffic, policy: Policy) -> bool:
-    """Return whether further windows are not needed: the gate has decided, all are measured, or the rest would not
-    decide."""
-    if len(traffic.windows) >= traffic.planned:
-        return True
-    outcomes = {rule.outcome for rule in judge_traffic(traffic, policy)}
-    return Outcome.FAIL in outcomes or outcomes <= {Outcome.PASS, Outcome.SKIP} or is_hopeless(traffic, policy)
-
-
-def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
-    """Return whether the remaining windows would decide in less than LEAST_CHANCE of cases; False before half."""
-    figures = compare_traffic(traffic, policy)
-    made = figures.tpot
-    if made is None or 2 * figures.windows < figures.planned:
-        return False
-    margin = math.log1p(policy.max_pod_gap)
-    gain = math.log(policy.max_time_per_token_ratio) - made.mean - margin
-    loss = made.mean - math.log(policy.max_tpot_ratio) - margin
-    return all(chance_to_decide(gap, made, figures.planned, policy.side) < LEAST_CHANCE for gap in (gain, loss))
 
 
 @dataclass

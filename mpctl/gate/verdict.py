@@ -8,13 +8,9 @@ from dataclasses import dataclass
 
 from mpctl import formatting
 from mpctl.experiment.cell import Cell
-from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.case import Case
-from mpctl.gate.outcome import Outcome, RuleResult
-from mpctl.gate.overall import cell_shares
-
-_ANSWERS = ("errors", "outputs", "length")  # rules about the answers themselves, not their speed
-_UNEQUAL = "caches"  # while it misses its data, neither arm's speed is its own: nothing that is measured rejects
+from mpctl.gate.analysis import Analysis, Comparison, cell_shares
+from mpctl.gate.rule import Case, Outcome, RuleResult
+from mpctl.gate.rules import rule_named
 
 
 @dataclass(frozen=True)
@@ -49,7 +45,7 @@ class CellVerdict:
     @property
     def broken(self) -> bool:
         """True when answers fail or differ from the baseline's, for which no speed elsewhere compensates."""
-        return any(r.rule in _ANSWERS and r.outcome is Outcome.FAIL for r in self.rules)
+        return any(r.outcome is Outcome.FAIL and _is_about_answers(r) for r in self.rules)
 
 
 @dataclass(frozen=True)
@@ -110,8 +106,8 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
     unequally are judged by their answers alone."""
     outcomes = {r.outcome for r in rules}
     c = case.comparison
-    unequal = any(r.rule == _UNEQUAL and r.outcome is Outcome.MISSING for r in rules)
-    if any(r.outcome is Outcome.FAIL and (not unequal or r.rule in _ANSWERS) for r in rules):
+    unequal = any(r.outcome is Outcome.MISSING and _guards_speed(r) for r in rules)
+    if any(r.outcome is Outcome.FAIL and (not unequal or _is_about_answers(r)) for r in rules):
         outcome = Outcome.REJECT
     elif unequal or outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
         outcome = Outcome.UNDECIDED
@@ -131,6 +127,16 @@ def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
         needed_s=seconds,
         repeats=c.rounds + math.ceil(needed / c.round_requests) if needed and c.round_requests else None,
     )
+
+
+def _is_about_answers(result: RuleResult) -> bool:
+    rule = rule_named(result.rule)
+    return rule is not None and rule.about_answers
+
+
+def _guards_speed(result: RuleResult) -> bool:
+    rule = rule_named(result.rule)
+    return rule is not None and rule.guards_speed
 
 
 def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
@@ -162,8 +168,8 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
 
 def _most(counts: list[int | None]) -> int | None:
     """The largest; None where one is not known."""
-    known = [count for count in counts if count is not None]
-    return max(known) if known and len(known) == len(counts) else None
+    present = [count for count in counts if count is not None]
+    return max(present) if present and len(present) == len(counts) else None
 
 
 def _first(reasons: tuple[str, ...]) -> str:
@@ -189,13 +195,8 @@ def _summary(cells: tuple[CellVerdict, ...], crossovers: tuple[Crossover, ...]) 
             mine = [c for c in chosen if c.cell.traffic == traffic]
             names += [traffic] if len(of_it) == len(mine) else [c.cell.label for c in mine]
         share = math.fsum(c.share for c in chosen)
-        word = f"{outcome.value} for"
-        joined = "; ".join(names) if any("," in n for n in names) else ", ".join(names)
-        parts.append(
-            f"{word} {joined} ({formatting.share(share, 0)} of the traffic)"
-            if len(chosen) < len(cells)
-            else f"{word} {joined}"
-        )
+        text = f"{outcome.value} for {('; ' if any(',' in n for n in names) else ', ').join(names)}"
+        parts.append(f"{text} ({formatting.share(share, 0)} of the traffic)" if len(chosen) < len(cells) else text)
     parts += [
         f"{c.traffic} pays up to {c.pays} at once and no longer at {c.costs}, near {c.near:.0f}" for c in crossovers
     ]

@@ -13,8 +13,9 @@ from mpctl.experiment.run import ArmConditions, Run
 from mpctl.experiment.tail import client_unfit, tail_of
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.assess import CellVerdict, Outcome, Verdict
 from mpctl.gate.decomposition import Decomposition
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.manifest import redacted
 from mpctl.report.commands import deciding, reproduction
 from mpctl.report.cost import cost_of

@@ -9,11 +9,11 @@ from importlib import resources
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import WARM_UP
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
 from mpctl.report.values import Deciding
-from mpctl.stats.alpha_spending import MOST_LOOKS
+from mpctl.stats.sequential import MOST_LOOKS
 
 _PORTS = {BASELINE: 8000, CANDIDATE: 8001}
 _OWN = ("--port", "--host", "--uds", "--api-key")  # of the place where it was measured

@@ -17,7 +17,7 @@ from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
 from mpctl.report.prices import MachinePrice, Prices
 from mpctl.report.values import ApiPrice, CellReport, Cost, Offer
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 _PARALLEL = re.compile(r"--(?:tensor|pipeline|data)-parallel-size$|-(?:tp|pp|dp)$")
 

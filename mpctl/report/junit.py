@@ -11,7 +11,7 @@ import re
 import xml.etree.ElementTree as ET
 
 from mpctl import formatting
-from mpctl.gate.outcome import RuleResult
+from mpctl.gate.rule import RuleResult
 from mpctl.report.outcomes import word
 from mpctl.report.values import CellReport, Report
 

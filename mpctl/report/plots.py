@@ -15,7 +15,7 @@ from mpctl.report.decomposed import title_of
 from mpctl.report.outcomes import word
 from mpctl.report.svg import INK, canvas, write
 from mpctl.report.values import CellReport
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 _OUTCOME = {"promote": ("good", "o"), "reject": ("bad", "X"), "undecided": ("unsure", "D")}
 WIDE, NARROW = 1000.0, 330.0  # CSS pixels: the page, and a phone

@@ -6,7 +6,7 @@ from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.tail import Tail
 from mpctl.gate.analysis import Comparison
-from mpctl.gate.assess import Verdict
+from mpctl.gate.verdict import Verdict
 
 HEADER = ("ARM", "TOK/S", "THROUGHPUT RATIO", "TPOT", "TTFT", "TOKENS/STEP", "ACCEPTANCE", "COVERAGE", "REQUESTS")
 _MARKS = {"pass": "ok", "fail": "NO", "undecided": "?", "missing": "?", "skip": "-"}

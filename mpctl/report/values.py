@@ -12,10 +12,10 @@ from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.experiment.tail import Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition
-from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 METRICS = ("ttft", "tpot", "e2e")
 Curves = Mapping[str, Mapping[str, tuple[float, ...]]]  # arm -> metric -> 101 values in ms, 0th to 100th percentile

@@ -27,10 +27,11 @@ from mpctl.experiment.traffic import UsersTraffic
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, Verdict, answers_decided, judge_run
-from mpctl.gate.futility import LEAST_CHANCE, is_futile
+from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import Noise, power_warning
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
 from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.arm import BASELINE
 from mpctl.experiment.users import Placement
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import in_place_of

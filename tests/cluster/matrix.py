@@ -11,7 +11,7 @@ import sys
 from mpctl.app.operate import placement
 from mpctl.cli.main import run
 from mpctl.experiment.users import UserLoad
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.service import reader
 from mpctl.platform.kubernetes.store import KubernetesStore

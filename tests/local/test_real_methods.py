@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.rollout.ledger import Event, read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.steps.match import Matched

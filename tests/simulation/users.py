@@ -23,9 +23,10 @@ import numpy as np
 
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
-from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
-from mpctl.gate.users_traffic import LOOKS, READ_S, HarmWatch, is_hopeless, judge_traffic, ramp
+from mpctl.gate.rule import Outcome
+from mpctl.gate.rules.users import is_hopeless, judge_traffic
+from mpctl.gate.users_traffic import LOOKS, READ_S, HarmWatch, ramp
 
 SLOTS, PROMPT_MS, WINDOW_S = 64, 0.02, 60.0
 JUDGED_S = 900.0  # at the last share of a ramp

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mpctl import formatting
 from mpctl.report.outcomes import sign, word
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 
 def made(value, low=None, high=None):

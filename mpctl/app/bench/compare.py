@@ -12,7 +12,8 @@ from mpctl.errors import InputError
 from mpctl.experiment.compare import arm_of, combine, differences
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict, judge_run
+from mpctl.gate.assess import judge_run
+from mpctl.gate.verdict import Verdict
 
 _ARMS = ("baseline", "candidate")
 

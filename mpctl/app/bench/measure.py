@@ -28,9 +28,10 @@ from mpctl.experiment.arm import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict, judge_run
+from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import Noise
+from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.records import decode, encode, restored

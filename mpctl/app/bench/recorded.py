@@ -9,8 +9,9 @@ from typing import Any
 from mpctl.app.session.base import Session
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict, judge_run
+from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
+from mpctl.gate.verdict import Verdict
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import Operation, operations

@@ -12,9 +12,9 @@ from mpctl.app.session.place import Place
 from mpctl.errors import InputError
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Verdict
 from mpctl.gate.decomposition import Decomposition, memory_floor_ms
 from mpctl.gate.policy import Policy
+from mpctl.gate.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)

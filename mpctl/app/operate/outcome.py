@@ -10,8 +10,8 @@ from mpctl.app.session.base import Session
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.assess import Verdict
-from mpctl.gate.outcome import Outcome as GateOutcome
+from mpctl.gate.rule import Outcome as GateOutcome
+from mpctl.gate.verdict import Verdict
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of

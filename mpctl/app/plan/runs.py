@@ -19,7 +19,7 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Comparison
 from mpctl.methods import Spec, from_config
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 _FLAG = "--speculative-config"
 _LEAST_NOISE, _NOISE = 0.02, 0.05

@@ -20,16 +20,16 @@ from mpctl.app.tune.field import Configuration
 from mpctl.errors import Cancelled, Conflict, MpctlError, NotPermitted
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.assess import Outcome, Verdict, judge_run
-from mpctl.gate.estimates import Stages
-from mpctl.gate.overall import cell_shares, overall_gain
+from mpctl.gate.analysis import Analysis, Comparison, Stages, cell_shares, overall_gain
+from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measurement
+from mpctl.stats.confidence import Interval
 from mpctl.stats.halving import Standing
-from mpctl.stats.interval import Interval
 
 _NEVER_THE_CONFIGURATION = (Cancelled, Conflict, NotPermitted)  # errors that end the whole search
 _MOST_LEVEL = 0.999

@@ -24,7 +24,8 @@ from mpctl.app.tune.trials import Trials, Tried, best_by_concurrency, judged_amo
 from mpctl.app.workload import describe_workload, loader_for, read_workload
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate.payoff.advice import honours_schedule
-from mpctl.gate.assess import Outcome, Verdict
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec, from_config, parse_version
 from mpctl.platform.local.files import state_root
 from mpctl.platform.local.store import LocalStore

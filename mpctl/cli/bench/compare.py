@@ -41,7 +41,7 @@ def command(context: CliContext, /, *, first: str, second: str | None, policy_fi
     """
     from mpctl.app.bench.compare import compare
     from mpctl.app.requests import CompareRequest
-    from mpctl.gate.assess import Outcome
+    from mpctl.gate.rule import Outcome
 
     compared = compare(CompareRequest(first, second, policy_file, force))
     for difference in compared.differences:

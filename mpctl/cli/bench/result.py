@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from mpctl.experiment.arm import ArmSummary
     from mpctl.experiment.run import Run
     from mpctl.gate.analysis import Analysis
-    from mpctl.gate.assess import Verdict
+    from mpctl.gate.verdict import Verdict
     from mpctl.report.values import Deciding
 
 _ONE_ARM = ("TRAFFIC", "TOK/S", "TPOT", "TTFT", "TTFT P99", "E2E P50", "E2E P99", "TOKENS/STEP", "REQUESTS")

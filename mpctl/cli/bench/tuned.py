@@ -21,7 +21,7 @@ def conclude(context: CliContext, session: Session, tuned: Tuned) -> None:
         GateRejected: no configuration is better than the one that serves.
         Undecided: the gate needs more measurements to decide.
     """
-    from mpctl.gate.assess import Outcome
+    from mpctl.gate.rule import Outcome
 
     context.emit(
         "Search",

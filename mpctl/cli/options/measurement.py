@@ -8,7 +8,7 @@ import click
 
 from mpctl.cli.options.types import Duration, File, Numbers, Percentage, Word, all_of, option
 from mpctl.errors import InputError
-from mpctl.stats.alpha_spending import MOST_LOOKS
+from mpctl.stats.sequential import MOST_LOOKS
 
 if TYPE_CHECKING:
     from mpctl.app.requests import MeasurementRequest

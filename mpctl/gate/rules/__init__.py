@@ -1,6 +1,12 @@
-"""The rules of the gate in the order in which they are listed. A thematic file holds its rules and their table."""
+"""The rules of the gate in the order in which they are listed. A thematic file holds its rules and their rows."""
 
-from mpctl.gate.case import Rule
-from mpctl.gate.rules import caches, drafts, evidence, speed, tails
+from mpctl.gate.rule import Rule
+from mpctl.gate.rules import drafts, evidence, speed
 
-RULES: tuple[Rule, ...] = (*evidence.RULES, *caches.RULES, *drafts.RULES, *speed.RULES, *tails.RULES)
+RULES: tuple[Rule, ...] = (*evidence.RULES, *drafts.RULES, *speed.RULES)
+_ROWS = {rule.name: rule for rule in RULES}
+
+
+def rule_named(name: str) -> Rule | None:
+    """Return the row of a rule; None for the rules of users' requests."""
+    return _ROWS.get(name)

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from mpctl import formatting
-from mpctl.gate.case import Case, Rule
-from mpctl.gate.outcome import Outcome, RuleResult
-from mpctl.gate.thresholds import Threshold, more_needed
-from mpctl.stats.confidence import SHARE_TAIL, share_interval
-from mpctl.stats.interval import Interval
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed
+from mpctl.stats.confidence import SHARE_TAIL, Interval, share_interval
 
 
-def assess_errors(case: Case) -> RuleResult:
-    """The candidate must not fail more requests than the baseline by more than a small share.
-
-    It passes when the upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot
-    be chance: if the arms were equal, half of the prompts that one arm alone answered would be the candidate's
-    (McNemar's exact test), so a service that fails now and then by itself rejects no candidate.
-    """
+def _judge_errors(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_failed_excess
     arm, n = c.candidate, c.candidate.requests
     if not n:
@@ -71,8 +63,7 @@ def _more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
     return None
 
 
-def assess_samples(case: Case) -> RuleResult:
-    """Enough prompts must be answered by both arms."""
+def _judge_samples(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.min_compared
     text = f"{c.compared} prompts answered by both arms in {c.rounds} rounds (at least {limit:g})"
     if c.textless:
@@ -85,8 +76,7 @@ def assess_samples(case: Case) -> RuleResult:
     return RuleResult(outcome, text, c.compared, limit, None, c.compared, "prompts", missing)
 
 
-def assess_repeats(case: Case) -> RuleResult:
-    """Few prompts may be sent to an engine twice: a repeat flatters prefix caches and suffix decoding."""
+def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_repeated
     known = case.prompts
     source = f"; {known.repeated} duplicates in {known.name} were left out" if known and known.repeated else ""
@@ -101,11 +91,7 @@ def assess_repeats(case: Case) -> RuleResult:
     return RuleResult(outcome, text, repeated, limit, None, c.sent, "share")
 
 
-def assess_tokens(case: Case) -> RuleResult:
-    """The engine must count the tokens of its answers' usage records; otherwise something else used that arm.
-
-    Foreign requests change the candidate's tokens per step and slow the arm down.
-    """
+def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_token_gap
     agree: list[str] = []
     differ: list[str] = []
@@ -137,8 +123,7 @@ def assess_tokens(case: Case) -> RuleResult:
     return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
 
 
-def assess_length(case: Case) -> RuleResult:
-    """Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster."""
+def _judge_length(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_length_ratio
     interval = c.intervals.get("length_ratio")
     if interval is None:
@@ -155,13 +140,12 @@ def assess_length(case: Case) -> RuleResult:
     needed = None
     if outcome is Outcome.UNDECIDED:
         nearest = limit if interval.value >= 1.0 else 1.0 / limit
-        needed, advice = more_needed(case, Threshold("length", "length_ratio", nearest, least=False), interval)
+        needed, advice = more_needed(case, replace(rule.threshold(case), limit=nearest), interval)
         text += advice
     return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed)
 
 
-def assess_outputs(case: Case) -> RuleResult:
-    """Greedy outputs must not change, except where two tokens nearly tie: speculation is exact."""
+def _judge_outputs(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_different
     if not c.cell.greedy:
         return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
@@ -211,10 +195,51 @@ def _percent(share: float) -> str:
 
 
 RULES = (
-    Rule("errors", assess_errors),
-    Rule("samples", assess_samples),
-    Rule("repeats", assess_repeats),
-    Rule("tokens", assess_tokens),
-    Rule("outputs", assess_outputs),
-    Rule("length", assess_length),
+    Rule(
+        "errors",
+        _judge_errors,
+        "max_failed_excess",
+        "The candidate must not fail more requests than the baseline by more than a small share. It passes when the "
+        "upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot be chance: "
+        "if the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's "
+        "exact test), so a service that fails now and then by itself rejects no candidate.",
+        about_answers=True,
+    ),
+    Rule(
+        "samples",
+        _judge_samples,
+        "min_compared",
+        "Enough prompts must be answered by both arms.",
+        direction=Direction.MINIMUM,
+    ),
+    Rule(
+        "repeats",
+        _judge_repeats,
+        "max_repeated",
+        "Few prompts may be sent to an engine twice: a repeat flatters prefix caches and suffix decoding.",
+    ),
+    Rule(
+        "tokens",
+        _judge_tokens,
+        "max_token_gap",
+        "The engine must count the tokens of its answers' usage records; otherwise something else used that arm. "
+        "Foreign requests change the candidate's tokens per step and slow the arm down.",
+        needs_idle_engines=True,
+    ),
+    Rule(
+        "outputs",
+        _judge_outputs,
+        "max_different",
+        "Greedy outputs must not change, except where two tokens nearly tie: speculation is exact.",
+        about_answers=True,
+    ),
+    Rule(
+        "length",
+        _judge_length,
+        "max_length_ratio",
+        "Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster.",
+        direction=Direction.EITHER_WAY,
+        figure="length_ratio",
+        about_answers=True,
+    ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.gate.assess import Verdict
+from mpctl.gate.verdict import Verdict
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.steps.measure import measurement

@@ -13,7 +13,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.experiment.workload import Workload
 from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Endpoint

@@ -9,8 +9,8 @@ import pytest
 from mpctl.app.operate.outcome import Outcome
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.cell import Cell
-from mpctl.gate.outcome import Outcome as GateOutcome
-from mpctl.gate.outcome import RuleResult
+from mpctl.gate.rule import Outcome as GateOutcome
+from mpctl.gate.rule import RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.rollout.operation import Ending, Operation

@@ -7,8 +7,9 @@ from dataclasses import replace
 from measure_samples import EDITS, block
 
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.assess import Outcome, assess
+from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
 
 
 def failing(arm, repeat, errors, **more):

@@ -12,8 +12,9 @@ from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.block import Block, BlockError
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, assess
+from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
 
 BEFORE = (DATA / "metrics_ngram_before_requests.txt").read_text()
 AFTER = (DATA / "metrics_ngram_after_load.txt").read_text()

@@ -13,7 +13,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.gate.policy import Policy
 from mpctl.records import decode, encode
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 CHAT = Cell("chat", 8, 0.7)
 ARM = ArmConditions("none", "0.32.0", ("vllm", "serve"), "Qwen3-8B", "ab12", "NVIDIA L4", 28_000)

@@ -12,7 +12,7 @@ from measure_samples import EDITS, rounds_of, window
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition, memory_floor_ms
 from mpctl.records import encode
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 TIMES = {"ttft_count": 1.0, "tpot_count": 1.0, "ttft_seconds": 0.1}
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mpctl.experiment.counters import Counters, Window
 from mpctl.gate.first_position import LEVEL, MIN_DRAFTS, FirstPosition, judge_served_drafts
-from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
 
 PASS, FAIL, UNDECIDED, MISSING = Outcome.PASS, Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING
 LIMIT = Policy().min_first_acceptance

@@ -12,15 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.gate.assess import RULES
 from mpctl.gate.policy import Policy
-from mpctl.gate.users_traffic import USERS_RULES
+from mpctl.gate.rules import RULES
 
 few = settings(max_examples=100, deadline=None)
 
 
 def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
-    names = {"all", "goodput", *(rule.name for rule in RULES), *USERS_RULES}
+    names = {"all", "goodput", *(rule.name for rule in RULES), "equal load"}
     for name, (_, term) in Policy.terms().items():
         assert term.why, name
         assert term.source, name

@@ -11,9 +11,8 @@ import pytest
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.gate.analysis import Analysis
+from mpctl.gate.analysis import SETTLED_FROM, Analysis
 from mpctl.gate.assess import assess
-from mpctl.gate.estimates import SETTLED_FROM
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import (
     CellNoise,
@@ -24,9 +23,8 @@ from mpctl.gate.power import (
     most_rounds,
     rounds_to_detect,
 )
-from mpctl.stats.alpha_spending import FIRST_LOOK
 from mpctl.stats.confidence import gap_beyond
-from mpctl.stats.power import chance_to_show
+from mpctl.stats.sequential import FIRST_LOOK, chance_to_show
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, rounds
 
 PLAIN = Policy(min_tokens_per_step=0)

@@ -16,12 +16,13 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, PromptSet
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
-from mpctl.gate.assess import RULES, Outcome, Verdict, assess
-from mpctl.gate.case import Case
+from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
-from mpctl.gate.rules.evidence import assess_outputs
+from mpctl.gate.rule import Case, Outcome
+from mpctl.gate.rules import RULES, rule_named
+from mpctl.gate.verdict import Verdict
 from mpctl.records import decode, encode
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 PASS, FAIL, UNDECIDED, MISSING, SKIP = (
     Outcome.PASS,
@@ -301,10 +302,11 @@ def test_changed_texts_are_not_promoted_by_chance(truth, most):
     """At any of 24 looks; the point estimate alone promoted a truth of 15 % in 31 of 100 simulated measurements."""
     rng = random.Random(7)
     promoted = 0
+    outputs = rule_named("outputs")
     for _ in range(200):
         drawn = [rng.random() < truth for _ in range(96)]
         looks = [good(compared=n, different=sum(drawn[:n])) for n in range(32, 97, 16)]
-        promoted += PASS in [assess_outputs(Case(made.cells[0], made)).outcome for made in looks]
+        promoted += PASS in [outputs(Case(made.cells[0], made)).outcome for made in looks]
     assert promoted / 200 <= most
 
 

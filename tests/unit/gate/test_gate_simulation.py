@@ -15,8 +15,7 @@ import pytest
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import assess
-from mpctl.gate.futility import is_futile
+from mpctl.gate.assess import assess, is_futile
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Trimmed
 from tests.simulation.measurements import Truth, rounds

@@ -11,8 +11,9 @@ from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import Calibration
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, assess
+from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
 
 PASS, FAIL, UNDECIDED, MISSING = Outcome.PASS, Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING
 CALM = Calibration(p50_ms=0.1, p99_ms=0.2, requests=300, concurrency=1)

@@ -11,9 +11,10 @@ import pytest
 
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter
-from mpctl.gate.outcome import Outcome
 from mpctl.gate.policy import Policy
-from mpctl.gate.users_traffic import HarmWatch, is_decided, judge_traffic
+from mpctl.gate.rule import Outcome
+from mpctl.gate.rules.users import is_decided, judge_traffic
+from mpctl.gate.users_traffic import HarmWatch
 from tests.simulation.users import CROSSOVER, PLAIN, Case, at_speed, harmed, judged, verdict
 
 POLICY = Policy()

@@ -11,8 +11,10 @@ from test_gate_rules import timed
 
 from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis
-from mpctl.gate.assess import Outcome, Verdict, assess
+from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.records import decode, encode
 
 PROMOTE, REJECT, UNDECIDED = Outcome.PROMOTE, Outcome.REJECT, Outcome.UNDECIDED

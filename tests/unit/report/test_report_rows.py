@@ -9,14 +9,15 @@ from mpctl.experiment.arm import ArmSummary, Spread
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.gate.analysis import Comparison
-from mpctl.gate.assess import CellVerdict, Outcome, RuleResult, Verdict
+from mpctl.gate.rule import Outcome, RuleResult
+from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.report import comparison_rows, gate_rows, operation_record
 from mpctl.report.record import arm_record, cell_record
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 OFF = Window(200.0, 0.0, 1.0, 8.0, None, None, None, ())
 ON = Window(200.0, 1.0, 2.0, 8.0, 40.0, 200.0, 120.0, (40.0, 30.0, 20.0, 20.0, 10.0))

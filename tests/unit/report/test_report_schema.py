@@ -27,14 +27,15 @@ from mpctl.cli.inspect.report import render
 from mpctl.cli.printer import API_VERSION
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
-from mpctl.gate.assess import RuleResult, judge_run
+from mpctl.gate.assess import judge_run
 from mpctl.gate.decomposition import Decomposition
+from mpctl.gate.rule import RuleResult
 from mpctl.gate.verdict import Crossover
 from mpctl.report import record, values
 from mpctl.report.build import build_report
 from mpctl.report.prices import shipped_prices
 from mpctl.report.record import _camel_name
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 FILE = Path(__file__).parents[3] / "docs" / "schema" / "report.json"
 _VERDICTS = ["promote", "reject", "undecided"]

@@ -15,7 +15,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.gate.users_traffic import equal_share, next_share, ramp
 from mpctl.report.build import build_report
 from mpctl.report.markdown import markdown_report

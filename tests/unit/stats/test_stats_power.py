@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
-from mpctl.stats.power import chance_to_show, rounds_to_show
+from mpctl.stats.sequential import FIRST_LOOK, chance_to_show, nominal_levels, rounds_to_show
 
 ALPHA = 0.017
 

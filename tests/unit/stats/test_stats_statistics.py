@@ -14,10 +14,8 @@ from scipy import stats
 
 from mpctl import formatting
 from mpctl.gate.policy import Policy
-from mpctl.stats.alpha_spending import FIRST_LOOK, nominal_levels
-from mpctl.stats.confidence import Stage, mean_interval, ratio_interval
-from mpctl.stats.power import rounds_to_show
-from mpctl.stats.quantiles import quantile_bounds, quantile_ratio, values_needed
+from mpctl.stats.confidence import Stage, mean_interval, quantile_bounds, quantile_ratio, ratio_interval, values_needed
+from mpctl.stats.sequential import FIRST_LOOK, nominal_levels, rounds_to_show
 
 few = settings(max_examples=40, deadline=None)
 SIDE = Policy().side

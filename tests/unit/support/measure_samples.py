@@ -12,7 +12,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
-from mpctl.gate.outcome import RuleResult
+from mpctl.gate.rule import RuleResult
 
 EDITS = Cell("edits", 1)
 STARTED = "2026-11-21T04:58:46+00:00"

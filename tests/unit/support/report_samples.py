@@ -12,13 +12,13 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition, Part
-from mpctl.gate.outcome import Outcome, RuleResult
 from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.report.cost import cost_of
 from mpctl.report.prices import shipped_prices
 from mpctl.report.values import CellReport, Report
-from mpctl.stats.interval import Interval
+from mpctl.stats.confidence import Interval
 
 HOSTILE = (
     "<script>alert(1)</script>\"'&|`*_[x](http://evil.example/a.png)<img src=http://evil.example/b>"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from world import SLOWER, Crash, Disk, Engine, MemoryPlatform, MemoryWorld
 
 from mpctl.errors import Conflict
-from mpctl.gate.outcome import Outcome
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout import sequences
 from mpctl.rollout.operation import Nothing

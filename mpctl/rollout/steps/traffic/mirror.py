@@ -10,12 +10,13 @@ from dataclasses import dataclass
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.traffic import UsersTraffic
-from mpctl.gate.outcome import Outcome
-from mpctl.gate.users_traffic import compare_traffic, judge_traffic
+from mpctl.gate.rule import Outcome
+from mpctl.gate.rules.users import judge_traffic
+from mpctl.gate.users_traffic import compare_traffic
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.steps.traffic.users import collect
-from mpctl.stats.alpha_spending import FIRST_LOOK
+from mpctl.stats.sequential import FIRST_LOOK
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,8 @@ from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
-from mpctl.gate.assess import Outcome
+from mpctl.gate.rule import Outcome
+from mpctl.gate.rules.users import is_decided
 from mpctl.gate.users_traffic import (
     LOOKS,
     READ_S,
@@ -23,7 +24,6 @@ from mpctl.gate.users_traffic import (
     TrafficFigures,
     compare_traffic,
     equal_share,
-    is_decided,
     ramp,
 )
 from mpctl.rollout.context import Context

@@ -11,7 +11,7 @@ from mpctl.app.requests import RollbackRequest
 from mpctl.app.session.local import LocalSession
 from mpctl.cli.inspect.history import age, history_table
 from mpctl.experiment.cell import Cell
-from mpctl.gate.outcome import Outcome, RuleResult
+from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.platform.local.desired import Desired, DesiredArm
