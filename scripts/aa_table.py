@@ -13,7 +13,7 @@ import math
 import sys
 from dataclasses import replace
 
-from mpctl.app.bench.run_file import read_run
+from mpctl.app.bench.recorded import read_run
 from mpctl.experiment.run import Run
 from mpctl.gate.assess import judge_run
 from mpctl.gate.rule import Outcome

@@ -23,10 +23,9 @@ from typing import Any, Protocol
 from mpctl import bounded, commands
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Place, Session
 from mpctl.app.session.local import LocalSession
 from mpctl.app.session.open import open_session
-from mpctl.app.session.place import Place
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.facts import Facts, read_facts
 from mpctl.app.watch.watcher import Watched, Watcher

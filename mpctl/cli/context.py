@@ -10,8 +10,7 @@ from mpctl.cli.terminal import Terminal
 
 if TYPE_CHECKING:
     from mpctl.app.change.source import Source
-    from mpctl.app.session.base import Session
-    from mpctl.app.session.place import Place
+    from mpctl.app.session.base import Place, Session
     from mpctl.cli.settings_files import SettingsFiles
 
 

@@ -14,7 +14,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from mpctl.app.session.place import Place
+    from mpctl.app.session.base import Place
 
 R = TypeVar("R")
 _PLACE = ("platform", "namespace", "context", "kubeconfig", "as_user", "request_timeout")
@@ -64,7 +64,7 @@ def _reader(ctx: click.Context, own: dict[str, Any], context: CliContext) -> com
     usual = {name: _untyped(ctx, name) if name in typed else pick(ctx, own, name) for name in _CHOICE}
 
     def options() -> tuple[tuple[str, str], ...]:
-        from mpctl.app.session.place import find_platform
+        from mpctl.app.session.base import find_platform
 
         cluster = [(flag, str(typed[name])) for name, flag in _CLUSTER if typed.get(name) is not None]
         platform, expected = context.place.platform, usual["platform"] or "auto"
@@ -94,7 +94,7 @@ def _untyped(ctx: click.Context, name: str) -> Any:
 
 
 def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
-    from mpctl.app.session.place import Place, find_platform
+    from mpctl.app.session.base import Place, find_platform
 
     place = Place(*(shared[name] for name in _PLACE))
     if local:

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpctl.app.bench.run_file import read_run, write_run
-from mpctl.app.plan.runs import acceptance_in
+from mpctl.app.bench.recorded import read_run, write_run
+from mpctl.app.plan.evidence import acceptance_in
 from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run

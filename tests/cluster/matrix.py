@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 
-from mpctl.app.operate import placement
+from mpctl.app.operate import rollout_plan
 from mpctl.cli.main import run
 from mpctl.experiment.users import UserLoad
 from mpctl.gate.rule import Outcome
@@ -40,7 +40,7 @@ def judged(context, operation):
     return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
-placement.read_users = lambda session, window_s, asked: UserLoad(0.0, 1, seen=False, window_s=window_s)
+rollout_plan.read_users = lambda session, window_s, asked: UserLoad(0.0, 1, seen=False, window_s=window_s)
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die
 for every in sequences.STEPS.values():

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mpctl.app.bench.run_file import read_run
+from mpctl.app.bench.recorded import read_run
 from tests.local.unchanged import wait_for
 
 SMALL = ("--requests", "4", "--repeats", "3", "--max-tokens", "24")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpctl.app.bench.run_file import read_run
+from mpctl.app.bench.recorded import read_run
 
 SMALL = ("--requests", "4", "--repeats", "6", "--max-tokens", "4", "--max-time", "60s")
 STRICT = "min_tokens_per_step: 0\nttft_slack_ms: 0\n"

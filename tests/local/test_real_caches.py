@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpctl.app.bench.run_file import read_run
+from mpctl.app.bench.recorded import read_run
 from mpctl.gate.assess import judge_run
 
 from .conftest import DEMO

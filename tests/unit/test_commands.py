@@ -18,7 +18,7 @@ PRINTED = re.compile(rf"\bmpctl (?:{'|'.join(COMMANDS)})\b")
 HELP = {"help", "epilog", "short_help"}
 HELP_PAGES = {"cli/root_help.py", "cli/shell/help.py", "cli/shell/completion.py"}
 # Marks by which a file of ours is recognised, and a page for readers on other machines.
-NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/report.py", "report/markdown.py", "report/junit.py"}
+NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py", "report/junit.py"}
 BUILDERS = {"line", "command", "_command"}
 
 

@@ -1,16 +1,39 @@
-"""The arms of a measurement as values, wherever they run."""
+"""The arms of a measurement as values: servers at a URL, services as they serve, or one beside its candidate."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
-from mpctl.app.workload import Loader
-from mpctl.errors import Cancelled
+from mpctl.app.bench.power import recorded_noise
+from mpctl.app.change import prepare
+from mpctl.app.change.check import Load
+from mpctl.app.console import Console
+from mpctl.app.requests import BenchRequest, ServersRequest, SpeculationRequest
+from mpctl.app.session.base import Place, Session, interruptible, place_load, who
+from mpctl.app.session.open import open_session
+from mpctl.app.workload import Loader, loader_for
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.counters import CounterError
 from mpctl.gate.power import Noise
+from mpctl.methods import from_config
+from mpctl.platform import http
+from mpctl.platform.local.client import BenchClient
+from mpctl.platform.local.engine import python_of
+from mpctl.platform.local.meter import LocalMeter
+from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Target
-from mpctl.rollout.ports import Meter
+from mpctl.rollout.operation import open_operation
+from mpctl.rollout.ports import Arm, Endpoint, Meter, Phase
+from mpctl.rollout.steps.measure import target_of
+from mpctl.rollout.steps.ready import await_ready
 
 INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command continues")
 
@@ -32,3 +55,236 @@ class Arms:
     speculates: bool = True
     running: Callable[[], AbstractContextManager[None]] = nullcontext
     noise: Callable[[], Noise | None] = lambda: None
+
+
+_KEY = "OPENAI_API_KEY"
+
+
+@contextmanager
+def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
+    """Open one or two servers; the load client runs on this machine.
+
+    Raises:
+        InputError: a URL is invalid, or its server does not answer as vLLM does.
+    """
+    urls = {BASELINE: request.url, **({CANDIDATE: request.candidate_url} if request.candidate_url else {})}
+    endpoints = {
+        arm: find_server(url, request.model, option="--url" if arm == BASELINE else "--candidate-url")
+        for arm, url in urls.items()
+    }
+    python, cwd = python_of(request.vllm), str(Path.cwd())
+    meter = LocalMeter(BenchClient(python, cwd), cwd)
+
+    def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
+        client = BenchClient(python, cwd)
+        try:
+            return client.prompts_of(dataset, path, endpoints[BASELINE].tokenizer, count)
+        finally:
+            client.close()
+
+    try:
+        with interruptible(console, lambda: INTERRUPTED):
+            yield Arms(
+                identity=" ".join(_process(meter, e) for e in endpoints.values()),
+                names=tuple(endpoints),
+                meter=meter,
+                load=load,
+                target=lambda arm: Target(endpoints[arm], urls[arm]),
+                speculates=False,
+            )
+    finally:
+        meter.close()
+
+
+def _process(meter: Meter, endpoint: Endpoint) -> str:
+    """Return the identity of a server's process: a restarted one may be another engine, whose blocks do not mix.
+
+    Raises:
+        InputError: the server has no metrics of vLLM.
+    """
+    try:
+        started = meter.counters(endpoint).started
+    except CounterError as error:
+        raise InputError(f"{endpoint.base_url} has no metrics of vLLM: {error}") from error
+    return f"{endpoint.base_url} {endpoint.model} since {started}"
+
+
+def find_server(url: str, model: str | None, *, option: str = "--url") -> Endpoint:
+    """Return the endpoint of a vLLM server, with the first model it lists unless one is named.
+
+    Raises:
+        InputError: the URL is invalid, or its server does not answer as vLLM does.
+    """
+    base, token = _base_of(url, option), os.environ.get(_KEY) or None
+    models = _list_models(base, token, option)
+    if model is not None and model not in models:
+        raise InputError(f"{base} serves {', '.join(models)}, not {model}", field="--model")
+    chosen = model or next(iter(models))
+    root = models[chosen]
+    # Without the files on this machine the client counts no prompt tokens itself; it takes the server's usage records.
+    return Endpoint(base, chosen, tokenizer=root if Path(root).is_dir() else "", token=token)
+
+
+def _base_of(url: str, option: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise InputError(f"{url!r} is not an http or https URL", field=option, hint="http://HOST:PORT")
+    if parts.username or parts.password:
+        raise InputError(
+            "URL with a password would end up in logs", field=option, hint=f"set {_KEY} for the server's API key"
+        )
+    return url.rstrip("/").removesuffix("/v1")
+
+
+def _list_models(base: str, token: str | None, option: str) -> dict[str, str]:
+    """Return the models of a server, each with its root."""
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        answer = http.get(f"{base}/v1/models", headers=headers)
+        listed: list[dict[str, Any]] = answer.json().get("data", []) if answer.status == 200 else []
+        models = {str(m["id"]): str(m.get("root") or "") for m in listed}
+    except (http.NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field=option) from error
+    if not models:
+        raise InputError(f"{base}/v1/models lists no model (status {answer.status})", field=option)
+    return models
+
+
+def open_side_by_side(
+    session: Session, context: Context, request: BenchRequest, speculation: SpeculationRequest
+) -> Arms:
+    """Return the serving engine and a second one with the speculation asked for; starts nothing yet.
+
+    Raises:
+        InputError: the service runs that speculation already.
+        Refused: a preflight check refuses the change.
+        Conflict: a retained baseline occupies the only place next to the service.
+    """
+    require_no_retained(session)
+    measurement = request.measurement
+    load = Load(max(measurement.concurrency or (1,)), max(measurement.temperatures))
+    change = prepare(session, speculation, load)
+    change.report(session.console)
+    change.require_allowed()
+    live, arm = Arm(change.old_text), Arm(change.new_text)
+    if live == arm:
+        raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
+    for note in session.platform.check(arm, side_by_side=True):
+        session.console.note(f"note: {note}")
+    specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
+    return Arms(
+        identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load}",
+        names=(BASELINE, CANDIDATE),
+        meter=context.meter,
+        load=loader_for(session),
+        target=lambda name: target_of(context, *specs[name], name=f"the {name}"),
+        noise=lambda: recorded_noise(session),
+        speculates=change.spec.config() is not None,
+        running=lambda: running(session, context, arm, request.ready_timeout_s),
+    )
+
+
+def require_no_retained(session: Session) -> None:
+    """Refuse to start an engine that would replace a retained baseline, and with it the instant rollback.
+
+    Raises:
+        Conflict: the service has a retained baseline.
+    """
+    retained = session.platform.retained_baseline()
+    if retained is not None:
+        raise Conflict(
+            f"{session.title} has a retained baseline for an instant rollback",
+            hint=f"'{session.command('retire')}' deletes it",
+        )
+
+
+@contextmanager
+def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> Iterator[None]:
+    """Run the candidate during the block, and stop it at the end unless it ran before.
+
+    Raises:
+        Conflict: the service has an unfinished operation or a retained baseline, or another command changes it.
+    """
+    with session.store.lease("bench"):
+        unfinished = open_operation(session.store.entries())
+        if unfinished is not None:
+            resume, rollback = session.command("resume"), session.command("rollback")
+            raise Conflict(
+                f"{unfinished.id} of {session.title} is unfinished",
+                hint=f"'{resume}' continues it, '{rollback}' restores the service",
+            )
+        require_no_retained(session)  # a rollout may have ended since the first check
+        record = f"started-{arm.id}"
+        begun = session.store.load("bench", record) or {}
+        ours = context.platform.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
+        try:
+            if ours:  # recorded first: after a kill the next command stops the engine
+                session.store.save("bench", record, {"running": True})
+            session.console.step("start", "starting the candidate side by side with the serving engine")
+            context.platform.start(arm)
+            context.meter.prepare()
+            await_ready(context, arm, timeout_s, name="the candidate")
+            yield
+        finally:
+            if ours:
+                session.console.step("stop", "stopping the candidate")
+                context.platform.stop(arm)
+                session.store.save("bench", record, {"running": False})
+
+
+@contextmanager
+def open_services(place: Place, console: Console, request: BenchRequest) -> Iterator[Arms]:
+    """Open the services of a request; starts nothing yet.
+
+    Raises:
+        InputError: a service is not found.
+        Conflict: a retained baseline occupies the place of the candidate.
+    """
+    session = open_session(place, console, request.service)
+    place_client(session, request)
+    with session.context(interrupted=INTERRUPTED) as context:
+        if request.speculation is not None:
+            yield open_side_by_side(session, context, request, request.speculation)
+            return
+        sessions = {BASELINE: session}
+        if request.candidate:
+            sessions[CANDIDATE] = open_session(place, console, request.candidate)
+        yield _serving(context, sessions)
+
+
+def place_client(session: Session, request: BenchRequest) -> None:
+    """Choose where the load client of a measurement runs; in a cluster each user has one of their own."""
+    asked = request.measurement
+    session.load = place_load(asked.load, asked.load_pods, session.platform.name)
+    session.scope = f"bench-{hashlib.sha256(who().encode()).hexdigest()[:6]}"
+
+
+def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
+    manifests = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
+    return Arms(
+        identity="\n".join([*manifests, f"load {sessions[BASELINE].load}"]),
+        names=tuple(sessions),
+        meter=context.meter,
+        load=loader_for(sessions[BASELINE]),
+        target=lambda arm: _target(sessions[arm]),
+        noise=lambda: recorded_noise(sessions[BASELINE]),
+        speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,
+    )
+
+
+def _target(session: Session) -> Target:
+    """Return the arm that serves now.
+
+    Raises:
+        MpctlError: the service does not answer.
+    """
+    live = session.platform.read()
+    state = session.platform.state(Arm(live.text))
+    if state.endpoint is None:
+        raise MpctlError(
+            f"{session.title} does not answer: {state.message or state.phase.value}",
+            hint=session.command("status"),
+        )
+    config: dict[str, Any] | None = session.service().speculation()
+    spec = from_config(config).describe()
+    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)

@@ -11,17 +11,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpctl.app.bench.arms import Arms
-from mpctl.app.bench.run_file import choose_file, write_run
-from mpctl.app.bench.servers import open_servers
-from mpctl.app.bench.services import open_services
+from mpctl.app.bench.arms import Arms, open_servers, open_services
+from mpctl.app.bench.power import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
+from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.console import Console
-from mpctl.app.policy import read_policy
-from mpctl.app.power import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
+from mpctl.app.files import read_policy
 from mpctl.app.requests import BenchRequest
-from mpctl.app.session.base import who
-from mpctl.app.session.load_client import place_load
-from mpctl.app.session.place import Place
+from mpctl.app.session.base import Place, place_load, who
 from mpctl.app.workload import describe_workload, read_workload
 from mpctl.errors import Conflict, InputError
 from mpctl.experiment.arm import BASELINE, CANDIDATE

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mpctl.app.change.checkpoint import Checkpoint
+from mpctl.app.change.resolve import Checkpoint, Target
 from mpctl.app.change.staging import Staged, staging_findings
-from mpctl.app.change.target import Target
 from mpctl.errors import InputError
 from mpctl.estimate import ModelFacts, facts_of, target_name_of
 from mpctl.estimate.facts import loaded_gib, served_numbers

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mpctl.app.change.checkpoint import Checkpoint
-from mpctl.app.change.draft import Selection
+from mpctl.app.change.resolve import Checkpoint, Selection, Target, is_below
 from mpctl.app.change.source import Edit, Source
-from mpctl.app.change.target import Target, is_below
 from mpctl.app.requests import StagingRequest
 from mpctl.errors import InputError
 from mpctl.manifest import Service

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.app.session.base import SystemClock
+from mpctl.app.session.base import Place, SystemClock
 from mpctl.app.session.cluster import open_client
-from mpctl.app.session.place import Place
 from mpctl.doctor import SEVERITIES, Finding, diagnose
 from mpctl.platform.kubernetes.doctor_reader import read_cluster
 

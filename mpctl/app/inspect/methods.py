@@ -1,13 +1,16 @@
-"""Speculation methods and their settings."""
+"""Speculation methods and published drafts."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpctl.app.requests import MethodRequest
+from mpctl.app.change.resolve import load_catalogue
+from mpctl.app.requests import DraftsRequest, MethodRequest
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, build
+from mpctl.staging.catalogue import Draft
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,3 +45,26 @@ def require_method(name: str | None, field: str) -> None:
     near = difflib.get_close_matches(name, list(METHODS), n=1)
     hint = f"did you mean {near[0]}?" if near else f"methods: {', '.join(METHODS)}"
     raise InputError(f"unknown method {name!r}", field=field, hint=hint)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftList:
+    """Drafts of the catalogue, and the sources that they cite by name."""
+
+    drafts: tuple[Draft, ...]
+    sources: Mapping[str, str]
+
+
+def list_drafts(request: DraftsRequest) -> DraftList:
+    """Return the drafts of one target or of all, of one method or of all.
+
+    Raises:
+        InputError: the method is unknown, or the catalogue file cannot be used.
+    """
+    require_method(request.method, "--method")
+    catalogue = load_catalogue(request.catalogue_file)
+    if request.target is None:
+        drafts = [draft for group in catalogue.drafts.values() for draft in group]
+    else:
+        drafts = list(catalogue.of(request.target))
+    return DraftList(tuple(d for d in drafts if request.method in (None, d.method)), catalogue.sources)

@@ -1,16 +1,20 @@
-"""Check a change without making it."""
+"""Show a change without making it: its findings, or the changed manifest."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
+from mpctl import commands
 from mpctl.app.change import Change, prepare
-from mpctl.app.change.source import Source
-from mpctl.app.requests import PreflightRequest
+from mpctl.app.change.source import FileSource, Source
+from mpctl.app.console import Console
+from mpctl.app.requests import PreflightRequest, RenderRequest
+from mpctl.errors import InputError
 from mpctl.estimate.memory import Estimate
 from mpctl.methods import engine_opinion
 from mpctl.methods.validate import Opinion
+from mpctl.platform.kubernetes.service.render import candidate_manifest
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Preflight:
         }
 
 
-def run(source: Source, request: PreflightRequest) -> Preflight:
+def preflight(source: Source, request: PreflightRequest) -> Preflight:
     """Prepare the change and collect what speaks against it.
 
     Raises:
@@ -56,3 +60,38 @@ def _pool(memory: Estimate | None) -> dict[str, Any] | None:
         return None
     before, after = memory.before, memory.after
     return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": memory.basis}
+
+
+class Rendered(NamedTuple):
+    """The text to print, and the change that it makes."""
+
+    text: str
+    change: Change
+
+    @property
+    def unchanged(self) -> bool:
+        """Return whether the manifest already has the spec."""
+        return self.text == self.change.old_text
+
+
+def render(source: Source, console: Console, request: RenderRequest) -> Rendered:
+    """The manifest with the change; the console shows the preflight's findings.
+
+    Raises:
+        Refused: the preflight forbids the change.
+        InputError: the service is a running Deployment, whose recorded text has no replicas.
+    """
+    if source.service().kind == "Deployment" and not isinstance(source, FileSource):
+        raise InputError(
+            f"{source.name} is a running Deployment; a manifest made of it would have no spec.replicas",
+            hint=commands.line("render", "-f", "MANIFEST", "--spec", "METHOD")
+            + " with the manifest it was applied from",
+        )
+    change = prepare(source, request.speculation)
+    change.report(console)
+    change.require_allowed()
+    text = change.new_text
+    if request.candidate:
+        behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
+        text = f"{behind}---\n{candidate_manifest(text, source.name)}"
+    return Rendered(text, change)

@@ -1,13 +1,14 @@
-"""Outcome of an operation: the measurement, the gate's verdict, and the error of its exit code."""
+"""Outcome of an operation: a dry run, or its measurement, the verdict, and the error of its exit code."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from mpctl import commands
-from mpctl.app.operate.preview import Preview
-from mpctl.app.session.base import Session
-from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
+from mpctl.app.change.change import unified
+from mpctl.app.requests import DryRun
+from mpctl.app.session.base import Session, who
+from mpctl.errors import GateRejected, InputError, MpctlError, RolledBack, Undecided
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.rule import Outcome as GateOutcome
@@ -20,6 +21,33 @@ from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.serving import Restored, require_restored
 from mpctl.rollout.steps.judge import verdict_of
 from mpctl.rollout.steps.measure import measurement
+
+
+@dataclass(frozen=True)
+class Preview:
+    """The plan, the change to the manifest, and what would happen as text."""
+
+    plan: Plan
+    diff: str
+    explanation: str
+
+
+def require_server(dry_run: DryRun, platform: str) -> None:
+    """Refuse a dry run that the platform cannot make.
+
+    Raises:
+        InputError: a server is asked for where there is none.
+    """
+    if dry_run is DryRun.SERVER and platform == "local":
+        raise InputError(
+            "the local platform has no server to ask", field="--dry-run", hint="--dry-run=client makes the same checks"
+        )
+
+
+def preview(session: Session, plan: Plan, explanation: str) -> Preview:
+    """Compare the live manifest with the plan's."""
+    names = (f"{session.name} (live)", f"{session.name} ({plan.spec_text})")
+    return Preview(plan, unified(session.platform.read().text, plan.goal.text, names), explanation)
 
 
 @dataclass(frozen=True)
@@ -145,3 +173,22 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     while above is not None and above.plan.kind is Kind.ROLLBACK:  # one that a foreign change stopped
         above = by_id.get(above.plan.undoes or "")
     return above if above is not None and above.ending in _FAILED else operation
+
+
+def confirm_resume(session: Session, operation: Operation) -> None:
+    """Note that ``operation`` is resumed. Unless the caller opened it, show what it changes and ask.
+
+    Raises:
+        Cancelled: the user declined.
+        InputError: there is no terminal to ask on and no ``--yes``.
+        Tampered: a manifest is not the one that the ledger names.
+    """
+    plan = operation.read(session.store.revisions()).plan
+    session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
+    if operation.who == who() or session.live_text() is None:
+        return
+    diff = preview(session, plan, "").diff
+    session.console.note(diff or "the live manifest is already as planned")
+    session.console.confirm(
+        f"{operation.who} opened {operation.id} ({plan.spec_text}; {plan.why})\nContinue ({session.place})?"
+    )

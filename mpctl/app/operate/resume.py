@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.operate.outcome import Outcome, carry_out
-from mpctl.app.operate.resumption import confirm_resume
+from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_split, read_traffic, remembered_classes
 from mpctl.rollout.operation import Operation, open_operation, open_retirement

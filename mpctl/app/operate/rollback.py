@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.operate.explain import explain_rollback
-from mpctl.app.operate.outcome import Outcome, carry_out
-from mpctl.app.operate.preview import preview
-from mpctl.app.operate.resumption import confirm_resume
+from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.rollout_plan import ROLLING
 from mpctl.app.requests import DryRun, RollbackRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
@@ -117,3 +115,21 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
         return replace(plan, instant=True, route=session.platform.route(retained.route, (), force=True)), ()
     except (InputError, Refused) as error:
         return plan, (f"{ends}: {error.message}",)
+
+
+def explain_rollback(session: Session, plan: Plan) -> str:
+    """Describe the steps of a rollback."""
+    down = "the service is down while the other engine starts"
+    if plan.strategy is Strategy.SIDE_BY_SIDE:
+        down = "no downtime"
+    if session.platform.rolls:
+        down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {ROLLING}"
+        down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
+    if plan.instant and plan.route is not None:
+        moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
+        down = f"{moved}, then the service is restored: {down}"
+    if plan.keeps:
+        down += f"; kept as others changed it: {', '.join(plan.keeps)}"
+    if plan.overwrites:
+        down += "; the live manifest was changed by another writer and is recorded as a revision first"
+    return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

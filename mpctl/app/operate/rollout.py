@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mpctl.app.bench.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
-from mpctl.app.operate.explain import explain_rollout
-from mpctl.app.operate.outcome import Outcome, carry_out
-from mpctl.app.operate.placement import as_placed, place_plan
-from mpctl.app.operate.preview import preview
-from mpctl.app.operate.resumption import confirm_resume
-from mpctl.app.operate.rollout_plan import AUTO, make_plan
+from mpctl.app.files import read_policy
+from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.rollout_plan import AUTO, as_placed, explain_rollout, make_plan, place_plan
 from mpctl.app.plan.predicted import choose_best, describe_prediction, predict_rollout
-from mpctl.app.policy import read_policy
-from mpctl.app.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
 from mpctl.app.requests import DryRun, RolloutRequest
-from mpctl.app.session.base import Session
-from mpctl.app.session.load_client import place_load
+from mpctl.app.session.base import Session, place_load
 from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.app.change.catalogue import load_catalogue
+from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.files import read_file
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.acceptance import Acceptance, from_length

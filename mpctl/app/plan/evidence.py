@@ -2,25 +2,142 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.change import Change
-from mpctl.app.change.catalogue import load_catalogue
+from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.change.source import Source
-from mpctl.app.plan.candidate import measure_candidates
 from mpctl.app.plan.cells import acceptance_of
-from mpctl.app.plan.measure import counters_of, replay_transcripts
-from mpctl.app.plan.runs import Learned, learned_from
+from mpctl.app.plan.measure import acceptance_in, counters_of, measure_candidates, replay_transcripts
 from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session
-from mpctl.errors import InputError
+from mpctl.app.workload import read_traffic
+from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
 from mpctl.estimate.payoff.cell import Cell
 from mpctl.estimate.payoff.constants import Posterior
 from mpctl.estimate.payoff.evidence import Pair
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.question import class_acceptance
+from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.counters import Window
+from mpctl.experiment.run import Run
+from mpctl.gate.analysis import Comparison
+from mpctl.methods import Spec, from_config
+from mpctl.stats.confidence import Interval
+
+_FLAG = "--speculative-config"
+_LEAST_NOISE, _NOISE = 0.02, 0.05
+_Z95 = 1.96
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The evidence of one measurement. ``name``: of the rollout or the file; ``spec`` of its candidate."""
+
+    name: str
+    spec: Spec
+    acceptance: Acceptance | None
+    pairs: tuple[Pair, ...]
+    tokens_per_s: dict[float, float]
+    pools: tuple[float | None, float | None]
+    devices: tuple[str, ...]
+    output_tokens: float | None
+
+
+def learned_from(session: Session | None, files: Sequence[str]) -> tuple[Learned, ...]:
+    """Return every measurement of a service and of files, oldest first. Unreadable records are skipped.
+
+    Raises:
+        InputError: a file is not a measurement.
+    """
+    runs = [_learned(path, FinishedRun(read_run(path))) for path in files]
+    if session is not None:
+        for operation in rollouts_of(session):
+            try:
+                source = measured_by(session, operation)
+            except MpctlError as error:
+                session.console.warn(f"measurement of {operation.id} not used: {error.message}")
+                continue
+            if source is not None:
+                runs.append(_learned(operation.id, source))
+    return tuple(run for run in runs if run is not None)
+
+
+def _learned(name: str, source: FinishedRun) -> Learned | None:
+    run = source.run
+    spec = candidate_spec(run)
+    if spec is None or spec.is_none:
+        return None
+    analysis, _ = source.judge()
+    comparisons = [comparison for comparison in analysis.cells if comparison.cell.rate is None]
+    lengths = [
+        comparison.baseline.output_tokens / n for comparison in comparisons if (n := comparison.baseline.requests) > 0
+    ]
+    return Learned(
+        name=name,
+        spec=spec,
+        acceptance=_acceptance(run, spec.method),
+        pairs=tuple(pair for comparison in comparisons if (pair := _pair(comparison, spec, name)) is not None),
+        tokens_per_s={float(c.cell.concurrency): t for c in comparisons if (t := c.baseline.throughput)},
+        pools=(run.arms[BASELINE].kv_pool_tokens, run.arms[CANDIDATE].kv_pool_tokens),
+        devices=tuple(arm.device for arm in run.arms.values() if arm.device),
+        output_tokens=sum(lengths) / len(lengths) if lengths else None,
+    )
+
+
+def candidate_spec(run: Run) -> Spec | None:
+    """The speculation of the candidate, by its engine's own arguments; None where it has none."""
+    arm = run.arms.get(CANDIDATE)
+    argv = arm.argv if arm and BASELINE in run.arms else ()
+    for index, word in enumerate(argv):
+        flag, equals, value = word.partition("=")
+        if flag.replace("_", "-") == _FLAG:
+            text = value if equals else argv[index + 1] if index + 1 < len(argv) else ""
+            try:
+                config = json.loads(text)
+            except ValueError:
+                return None
+            return from_config(config) if isinstance(config, dict) else None
+    return None
+
+
+def _pair(comparison: Comparison, spec: Spec, name: str) -> Pair | None:
+    through, time = comparison.throughput_ratio, comparison.time_per_token_ratio
+    if through is None and time is None:
+        return None
+    k = spec.k or 5
+    return Pair(
+        method=spec.method,
+        k=k,
+        concurrency=float(comparison.cell.concurrency),
+        throughput=through.value if through else None,
+        time_per_token=time.value if time else None,
+        noise=_noise(through or time),
+        source=name,
+    )
+
+
+def _noise(interval: Interval | None) -> float:
+    """The standard deviation that an interval stands for."""
+    if interval is None or not interval.low or not interval.high or interval.low <= 0:
+        return _NOISE
+    return max(math.log(interval.high / interval.low) / (2 * _Z95), _LEAST_NOISE)
+
+
+def _acceptance(run: Run, method: str) -> Acceptance | None:
+    """Of the candidate at the lowest concurrency measured."""
+    cells = [cell for cell in run.cells if cell.rate is None]
+    if not cells:
+        return None
+    least = min(cells, key=lambda cell: cell.concurrency).concurrency
+    windows = tuple(b.window for b in run.blocks if b.arm == CANDIDATE and b.cell.concurrency == least)
+    return acceptance_in(Window.total(windows), method) if windows else None
+
 
 Pools = tuple[float | None, float | None]
 
@@ -130,3 +247,41 @@ def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: 
     if published is not None:
         return published
     return None if request.traffic is None else class_acceptance(method, request.traffic, k)
+
+
+_PROMPT, _OUTPUT = 512.0, 256.0
+_CHARACTERS = 4.0  # of a token of English text or code
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Mean tokens of a prompt and of an answer, how many classes of traffic there are, and what was assumed."""
+
+    prompt: float
+    output: float
+    classes: int
+    notes: tuple[str, ...]
+
+
+def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
+    """Return the lengths as given, else from transcripts, prompt files or measured runs, else assumed.
+
+    Raises:
+        InputError: a file of prompts cannot be used.
+    """
+    traffic = [read_traffic(text) for text in request.prompts]
+    notes = []
+    prompt = request.prompt_tokens or evidence.prompt_tokens
+    if prompt is None and traffic:
+        every = [text for kind in traffic for text in kind.prompts]
+        prompt = max(sum(map(len, every)) / len(every) / _CHARACTERS, 1.0)
+        notes.append(f"prompts of {prompt:.0f} tokens on average, at {_CHARACTERS:g} characters each")
+    output = request.output_tokens or evidence.output_tokens
+    missing = [name for name, value in (("--prompt-tokens", prompt), ("--output-tokens", output)) if value is None]
+    if missing:
+        notes.append(
+            f"{' and '.join(missing)} not given: "
+            + " and ".join(f"{_PROMPT if 'prompt' in option else _OUTPUT:g}" for option in missing)
+            + " assumed"
+        )
+    return Lengths(prompt or _PROMPT, output or _OUTPUT, max(len(traffic), 1), tuple(notes))

@@ -1,26 +1,34 @@
-"""Acceptance without a rollout: from transcripts, by replay, and from the counters of an engine that runs."""
+"""Acceptance without a rollout: of replayed transcripts, of an engine's counters, of a candidate for a minute."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
+from secrets import token_hex
 
+from mpctl.app.bench.arms import open_side_by_side, place_client
 from mpctl.app.change.source import Source
 from mpctl.app.files import read_file
-from mpctl.app.plan.runs import acceptance_in
-from mpctl.app.requests import PlanRequest
-from mpctl.errors import InputError
-from mpctl.estimate.payoff.acceptance import Acceptance, from_length
+from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
+from mpctl.app.session.base import Session
+from mpctl.app.workload import read_traffic
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
+from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_length
 from mpctl.estimate.payoff.cell import FREE, LOOKUPS
 from mpctl.estimate.replay.counts import Conversation, Counts, Proposer, replay
 from mpctl.estimate.replay.lookup import PromptLookup
 from mpctl.estimate.replay.suffix import SuffixLookup
 from mpctl.estimate.replay.transcripts import Transcript, read_transcripts
+from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.methods import METHODS
 from mpctl.platform import http
 from mpctl.platform.tokens import Tokenizer, of_directory, of_engine
+from mpctl.rollout.context import Context
 
 _SUFFIX_K = 24
 
@@ -50,8 +58,8 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
         k, proposer = _proposer(method, request)
         counts = replay(conversations, proposer, k)
         measured[method] = (
-            acceptance_of(counts, fixed=METHODS[method].k_from != "method"),
-            f"{words}: {describe(counts)}",
+            acceptance_of_counts(counts, fixed=METHODS[method].k_from != "method"),
+            f"{words}: {describe_counts(counts)}",
         )
     count = len(conversations)
     return Replayed(
@@ -61,7 +69,7 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     )
 
 
-def acceptance_of(counts: Counts, *, fixed: bool = True) -> Acceptance:
+def acceptance_of_counts(counts: Counts, *, fixed: bool = True) -> Acceptance:
     """Counts as acceptance; no draft at all is none accepted. Where the length of drafts is not ``fixed``, the rates
     are those of drafts of the mean length that accept as many tokens."""
     if not counts.drafts:
@@ -73,7 +81,7 @@ def acceptance_of(counts: Counts, *, fixed: bool = True) -> Acceptance:
     return Acceptance(rates, counts.coverage, drafts=counts.drafts)
 
 
-def describe(counts: Counts) -> str:
+def describe_counts(counts: Counts) -> str:
     """``2.31 tokens per step, coverage 61 %``."""
     return f"{counts.tokens_per_step:.2f} tokens per step, coverage {counts.coverage:.0%}"
 
@@ -161,3 +169,97 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
             hint="send it your own prompts with speculation on, or measure offline: --transcripts FILE",
         )
     return methods[0], acceptance, f"the counters of {url}, {window.drafts:.0f} drafts"
+
+
+_SECONDS = 60.0
+_AT_ONCE = 4  # prompts between two looks at the clock
+_TOKENS = 384
+_INTERRUPTED = Cancelled("interrupted; nothing that serves was changed")
+_FATAL = (Cancelled, Conflict, NotPermitted)
+
+Measured = dict[str, tuple[Acceptance, str]]
+
+
+def measure_candidates(
+    session: Session, request: PlanRequest, methods: Sequence[str]
+) -> tuple[Measured, tuple[str, ...]]:
+    """Return the acceptance of each method with its source, and the reasons for methods that could not be measured.
+
+    Raises:
+        InputError: no prompts are given, or they cannot be read.
+        Conflict: the service has an unfinished operation or a retained baseline.
+        Cancelled: Ctrl-C was pressed; the candidate is stopped.
+    """
+    if not request.prompts:
+        raise InputError(
+            "needs the prompts of your traffic", field="--measure", hint="--prompts FILE, or --transcripts FILE"
+        )
+    kinds = [[(kind.name, prompt) for prompt in kind.prompts] for kind in map(read_traffic, request.prompts)]
+    prompts = [prompt for row in zip_longest(*kinds) for prompt in row if prompt is not None]
+    bench = BenchRequest(measurement=MeasurementRequest(prompts=request.prompts))
+    place_client(session, bench)
+    measured: Measured = {}
+    notes = []
+    with session.context(interrupted=_INTERRUPTED) as context:
+        for method in methods:
+            try:
+                measured[method] = _measure(session, context, request, bench, method, prompts)
+            except _FATAL:
+                raise
+            except MpctlError as error:
+                notes.append(f"{method} was not measured: {error.message}")
+    return measured, tuple(notes)
+
+
+def _measure(
+    session: Session,
+    context: Context,
+    request: PlanRequest,
+    bench: BenchRequest,
+    method: str,
+    prompts: Sequence[tuple[str, str]],
+) -> tuple[Acceptance, str]:
+    settings = request.speculation.settings
+    if request.ks:
+        settings = (*settings, f"num_speculative_tokens={max(request.ks)}")
+    arms = open_side_by_side(session, context, bench, replace(request.speculation, method=method, settings=settings))
+    with arms.running():
+        session.console.step("measure", f"{method}, one request at a time, {_SECONDS:.0f} s")
+        endpoint, began, salt = arms.target(CANDIDATE).endpoint, context.clock.now(), token_hex(16)
+        windows: list[Window] = []
+        sent = 0
+        for kind, texts in _blocks(prompts):
+            block = context.meter.send(endpoint, texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
+            windows.append(Window.between(block.before, block.after))
+            sent += len(texts)
+            if (context.clock.now() - began).total_seconds() >= _SECONDS:
+                break
+    acceptance = acceptance_in(Window.total(tuple(windows)), method)
+    if acceptance is None:
+        raise MpctlError(f"the candidate drafted nothing in {sent} requests")
+    return acceptance, f"a candidate that answered {sent} of your prompts, {acceptance.drafts} drafts"
+
+
+def _blocks(prompts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A few prompts of one class after the other."""
+    by_kind: dict[str, list[str]] = {}
+    for kind, prompt in prompts:
+        block = by_kind.setdefault(kind, [])
+        block.append(prompt)
+        if len(block) == _AT_ONCE:
+            yield kind, tuple(block)
+            block.clear()
+    for kind, block in by_kind.items():
+        if block:
+            yield kind, tuple(block)
+
+
+def acceptance_in(window: Window, method: str) -> Acceptance | None:
+    """Return the acceptance from an engine's counters; None without a draft."""
+    if not window.drafts or not window.per_position:
+        return None
+    rates = tuple(min(count / window.drafts, 1.0) for count in window.per_position)
+    if check_rates(rates) is not None:
+        return None
+    coverage = min(window.coverage or 1.0, 1.0) if method in LOOKUPS else 1.0
+    return Acceptance(rates, coverage, drafts=int(window.drafts))

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mpctl.app.change import Change, prepare
-from mpctl.app.change.catalogue import load_catalogue
 from mpctl.app.change.check import Load
+from mpctl.app.change.resolve import Target, load_catalogue, resolve_target
 from mpctl.app.change.source import Source
-from mpctl.app.change.target import Target, resolve_target
-from mpctl.app.plan.cost import cost_of, read_price_list
-from mpctl.app.plan.evidence import Evidence, acceptance_for, gather
-from mpctl.app.plan.lengths import Lengths, lengths_of
-from mpctl.app.plan.needs import needs_of
-from mpctl.app.plan.result import MethodPlan, Refusal, ServicePlan
+from mpctl.app.plan.evidence import Evidence, Lengths, acceptance_for, gather, lengths_of
+from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan, cost_of, read_price_list
 from mpctl.app.requests import PlanRequest
+from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import target_name_of
 from mpctl.estimate.facts import served_numbers
@@ -29,6 +26,20 @@ from mpctl.estimate.shape import Shape
 from mpctl.estimate.table import Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 from mpctl.report.prices import Prices
+
+
+def needs_of(source: Source, change: Change, target: Target) -> Needs:
+    """The needs of a side-by-side rollout, which is the default."""
+    per_replica = served_numbers(target.service, target.checkpoint.facts).tensor_parallel
+    plan = change.staging
+    staging = "no second artifact" if plan is None else f"{plan.mode}: {plan.reason}"
+    notes = ["side by side: the service goes on; a second engine runs while the gate measures"]
+    if isinstance(source, Session):
+        started = source.start_time().removeprefix("; ")
+        notes += [started] if started else []
+    notes.append("without free GPUs: --strategy in-place, with downtime of an engine start")
+    return Needs(per_replica, staging, tuple(notes))
+
 
 _KS = (1, 2, 3, 4, 5, 6, 7)
 # A desktop processor of this decade; only what is measured says more.

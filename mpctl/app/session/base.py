@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -23,11 +23,79 @@ from mpctl.rollout.operation import Operation, open_operation, open_retirement
 from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
-    from mpctl.app.session.load_client import LoadPlace
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
     from mpctl.rollout.ports import Clock, Platform, Store
+
+
+class Place(NamedTuple):
+    """The platform, and on a cluster the way to its API server. ``timeout_s``: of one request to it."""
+
+    platform: str = "local"
+    namespace: str | None = None
+    context: str | None = None
+    kubeconfig: str | None = None
+    as_user: str | None = None
+    timeout_s: float | None = None
+
+
+def find_platform(context: str | None, kubeconfig: str | None) -> str:
+    """The platform of ``auto``: a cluster that is named, else this machine while a service is up on it, else the
+    kubeconfig's current cluster.
+
+    Raises:
+        InputError: KUBECONFIG names no file that exists.
+    """
+    if context or kubeconfig:
+        return "kubernetes"
+    from mpctl.platform.local.files import service_dirs
+
+    if next(iter(service_dirs()), None) is not None:
+        return "local"
+    from mpctl.platform.kubernetes.api.connection import VARIABLE, kubeconfig_files, missing_kubeconfig, reachable
+
+    if os.environ.get(VARIABLE) and not kubeconfig_files(None):
+        raise InputError(
+            missing_kubeconfig(), hint=f"correct or unset {VARIABLE}, or choose this machine with --platform local"
+        )
+    return "kubernetes" if reachable(None, None) else "local"
+
+
+@dataclass(frozen=True)
+class LoadPlace:
+    """``where``: ``job``, a Job of so many ``pods`` in the cluster, or ``local``, the machine of the command."""
+
+    where: str
+    pods: int = 1
+
+    def __str__(self) -> str:
+        return self.where if self.pods == 1 else f"{self.where} of {self.pods} pods"
+
+
+def place_load(asked: str, pods: int | None, platform: str, *, unfinished: Operation | None = None) -> LoadPlace:
+    """As asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose requests take the path of the
+    service's clients and need no vLLM on this machine. ``pods``: None without a wish.
+
+    An unfinished rollback measures nothing and records no load client. In a cluster it gets the client of Jobs, which
+    removes the Job that the undone rollout left.
+
+    Raises:
+        InputError: a Job is asked for where there is no cluster, or several pods where there is no Job.
+    """
+    if asked == "job" and platform != "kubernetes":
+        raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")
+    begun = unfinished.plan if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT else None
+    if asked == "auto" and begun is not None:
+        asked = begun.load
+    elif asked == "auto":
+        asked = "job" if platform == "kubernetes" else "local"
+    if asked != "job":
+        if pods is not None and pods > 1:
+            raise InputError("only a Job in a cluster has pods", field="--load-pods", hint="--load job")
+        return LoadPlace(asked)
+    return LoadPlace(asked, pods or (begun.load_pods if begun is not None else 1))
+
 
 READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster's own measure may be longer
 

@@ -16,15 +16,15 @@ from mpctl.app.console import Console
 from mpctl.app.session.base import (
     READY_S,
     EngineCounters,
+    Place,
     ServiceNotFound,
     Session,
     SystemClock,
     choose,
     interruptible,
+    place_load,
     who,
 )
-from mpctl.app.session.load_client import place_load
-from mpctl.app.session.place import Place
 from mpctl.app.session.status import Leftover, Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
 from mpctl.estimate.table import find_gpu

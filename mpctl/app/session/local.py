@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.session.base import EngineCounters, Session, SystemClock, choose, interruptible, who
-from mpctl.app.session.place import Place
+from mpctl.app.session.base import EngineCounters, Place, Session, SystemClock, choose, interruptible, who
 from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service

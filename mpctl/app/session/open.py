@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
-from mpctl.app.session.base import ServiceNotFound, Session
+from mpctl.app.session.base import Place, ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
-from mpctl.app.session.place import Place
 from mpctl.errors import InputError
 from mpctl.manifest import load_one
 

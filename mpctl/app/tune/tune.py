@@ -9,18 +9,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpctl.app.bench.arms import INTERRUPTED
+from mpctl.app.bench.arms import INTERRUPTED, place_client, require_no_retained
 from mpctl.app.bench.measure import directory_of, locked
-from mpctl.app.bench.run_file import choose_file, write_run
-from mpctl.app.bench.services import place_client
-from mpctl.app.bench.side_by_side import require_no_retained
+from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.change import prepare
 from mpctl.app.plan import service
 from mpctl.app.plan.result import ServicePlan
 from mpctl.app.requests import PlanRequest, TuneRequest
 from mpctl.app.session.base import Session, who
-from mpctl.app.tune.field import Configuration, schedule, starting_field
-from mpctl.app.tune.trials import Trials, Tried, best_by_concurrency, judged_among, speculation_of
+from mpctl.app.tune.trials import (
+    Configuration,
+    Trials,
+    Tried,
+    best_by_concurrency,
+    judged_among,
+    schedule,
+    speculation_of,
+    starting_field,
+)
 from mpctl.app.workload import describe_workload, loader_for, read_workload
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate.payoff.advice import honours_schedule

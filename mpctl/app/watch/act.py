@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from mpctl.app.operate import restart, resume, rollback, rollout
+from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.requests import (
     MeasurementRequest,
     RollbackRequest,
@@ -79,7 +79,7 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
         return f"{facts.better.describe()} was measured again: {_ended(outcome.operation)}"
     why = f"{WATCH}: {decision.reason}"
     if decision.act is Act.RESTART:
-        outcome = restart.run(session, why=why, by=WATCH)
+        outcome = maintain.restart(session, why=why, by=WATCH)
         if outcome.error is not None:
             raise outcome.error
         return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome.operation)}"

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from mpctl.app.session.base import who
+from mpctl.app.session.base import Place, who
 from mpctl.app.session.cluster import open_client
-from mpctl.app.session.place import Place
 from mpctl.errors import Conflict
 from mpctl.platform.kubernetes.lease import Lease
 

@@ -39,7 +39,7 @@ def command(context: CliContext, /, *, first: str, second: str | None, policy_fi
     ARM is baseline or candidate (default: the only arm, else the candidate). The first one is the baseline of the
     comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
     """
-    from mpctl.app.bench.compare import compare
+    from mpctl.app.bench.recorded import compare
     from mpctl.app.requests import CompareRequest
     from mpctl.gate.rule import Outcome
 

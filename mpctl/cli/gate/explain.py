@@ -17,7 +17,7 @@ from mpctl.cli.settings import in_context
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mpctl.app.inspect.gate_explain import Explanation
+    from mpctl.app.inspect.measured import Explanation
     from mpctl.gate.policy import Policy
     from mpctl.report.values import Deciding
 
@@ -61,7 +61,7 @@ def command(context: CliContext, /, *, run: str | None, **given: Any) -> None:
     of each rule, the requests still needed, and why the throughput ratio differs from the acceptance length. With
     --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
     """
-    from mpctl.app.inspect.gate_explain import explain_policy, explain_run
+    from mpctl.app.inspect.measured import explain_policy, explain_run
     from mpctl.app.requests import ExplainRequest
 
     request = ExplainRequest(run, **given)

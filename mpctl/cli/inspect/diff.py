@@ -41,12 +41,12 @@ def command(
       mpctl diff -f service.yaml --spec ngram
     """
     context.failure = _FAILED
-    from mpctl.app.inspect import diff
+    from mpctl.app.inspect.history import diff, diff_of_manifest
     from mpctl.app.requests import DiffRequest
 
     request = DiffRequest(revision, speculation_request(given) if given["spec"] else None)
     manifest = open_manifest(name, given)
-    text = diff.run(context.open_session(name), request) if manifest is None else diff.of_manifest(manifest, request)
+    text = diff(context.open_session(name), request) if manifest is None else diff_of_manifest(manifest, request)
     if text:
         context.terminal.result(text)
     return 1 if text else 0

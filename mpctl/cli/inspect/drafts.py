@@ -16,7 +16,7 @@ from mpctl.cli.settings import in_context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpctl.app.inspect.drafts import DraftList
+    from mpctl.app.inspect.methods import DraftList
     from mpctl.staging.catalogue import Draft
 
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
@@ -51,7 +51,7 @@ def command(context: CliContext, /, *, target: str | None, method: str | None, c
 
     Tokens per step include the token that verification itself yields, so 1.0 is no gain.
     """
-    from mpctl.app.inspect.drafts import list_drafts
+    from mpctl.app.inspect.methods import list_drafts
     from mpctl.app.requests import DraftsRequest
 
     listed = list_drafts(DraftsRequest(target, method, catalogue_file))

@@ -91,9 +91,9 @@ def command(
 
 
 def _prune(context: CliContext, session: Session, keep: int) -> None:
-    from mpctl.app.operate import prune
+    from mpctl.app.operate import maintain
 
-    pruned = prune.run(session, keep)
+    pruned = maintain.prune(session, keep)
     context.terminal.note(
         f"deleted {pruned.objects} objects ({pruned.size / 1024:.0f} KiB) of {session.title}; "
         f"{pruned.remaining} are left ({pruned.remaining_size / 1024:.0f} KiB)"
@@ -101,9 +101,9 @@ def _prune(context: CliContext, session: Session, keep: int) -> None:
 
 
 def _purge(context: CliContext, session: Session, *, force: bool) -> None:
-    from mpctl.app.operate import purge
+    from mpctl.app.operate import maintain
 
-    deleted = purge.run(session, force=force)
+    deleted = maintain.purge(session, force=force)
     if deleted.total:
         context.terminal.note(f"deleted {deleted.describe()} of {session.title}")
     else:

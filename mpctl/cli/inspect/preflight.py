@@ -48,12 +48,12 @@ def command(
       mpctl preflight --spec ngram --ask-engine -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
-    from mpctl.app.inspect import preflight
+    from mpctl.app.inspect.preflight import preflight
     from mpctl.app.requests import PreflightRequest
 
     request = PreflightRequest(speculation_request(given), ask_engine)
     manifest = open_manifest(name, given)
-    checked = preflight.run(manifest or context.open_session(name), request)
+    checked = preflight(manifest or context.open_session(name), request)
     context.emit(
         "Preflight",
         record=checked.to_record,

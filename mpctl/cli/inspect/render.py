@@ -49,7 +49,7 @@ def command(
     docs/reference/kinds.md is read. Findings of the preflight go to standard error; a refusal prints no manifest.
     Secrets of a running service's manifest are hidden; a file's are not.
     """
-    from mpctl.app.inspect import render
+    from mpctl.app.inspect.preflight import render
     from mpctl.app.requests import RenderRequest
     from mpctl.errors import InputError
 
@@ -58,7 +58,7 @@ def command(
     request = RenderRequest(speculation_request(given), candidate)
     manifest = open_manifest(name, given)
     source = manifest or context.open_session(name)
-    rendered = render.run(source, context.terminal, request)
+    rendered = render(source, context.terminal, request)
     own = manifest is not None or show_secrets
     context.terminal.exact(presentable(context.terminal, rendered.text, show_secrets=own))
     if rendered.unchanged:

@@ -18,7 +18,7 @@ from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.app.inspect.report import MeasuredReport
+    from mpctl.app.inspect.measured import MeasuredReport
 
 
 class _Format(NamedTuple):
@@ -114,7 +114,7 @@ def command(
     every sample.
     """
     form = _choose_format(form, output_file)
-    from mpctl.app.inspect.report import make_report, require_writable, write_report
+    from mpctl.app.inspect.measured import make_report, require_writable, write_report
     from mpctl.app.requests import ReportRequest
 
     path = None if output_file in (None, "-") else Path(str(output_file))

@@ -19,8 +19,7 @@ from mpctl.cli.settings import in_context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpctl.app.session.base import Session
-    from mpctl.app.session.place import Place
+    from mpctl.app.session.base import Place, Session
     from mpctl.app.session.status import Leftover, Status
     from mpctl.platform.local.orphans import Orphan
 

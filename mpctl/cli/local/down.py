@@ -27,7 +27,7 @@ def command(context: CliContext, /, *, name: str | None, every: bool, orphans: b
       mpctl local down
       mpctl local down --all --orphans
     """
-    from mpctl.app.local.down import down
+    from mpctl.app.local import down
     from mpctl.app.requests import LocalDownRequest
 
     terminal = context.terminal

@@ -25,7 +25,7 @@ def command(context: CliContext, /, *, name: str | None, arm: str | None, tail: 
       mpctl local logs --tail 20
       mpctl local logs qwen --arm arm-0123456789
     """
-    from mpctl.app.local.logs import read_log
+    from mpctl.app.local import read_log
     from mpctl.app.requests import LocalLogsRequest
 
     lines = read_log(context.place, context.terminal, LocalLogsRequest(name, arm, tail))

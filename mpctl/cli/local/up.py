@@ -51,7 +51,7 @@ def command(
     The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
     are ignored. Repeating the command restores lost processes of the service, as it was last written.
     """
-    from mpctl.app.local.up import up
+    from mpctl.app.local import up
     from mpctl.app.requests import LocalUpRequest
 
     request = LocalUpRequest(name, file, port, vllm, lifeline_pid, wait, timeout)

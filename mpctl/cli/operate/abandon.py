@@ -21,10 +21,10 @@ def command(context: CliContext, /, name: str | None) -> None:
     The live service stays as it is and is recorded as a revision, the candidate is removed, the autoscaler is
     unpinned. 'mpctl rollback' instead restores the recorded service; with --force over another writer's change.
     """
-    from mpctl.app.operate import abandon
+    from mpctl.app.operate import maintain
 
     session = context.open_session(name, gone=True)
-    ended = abandon.run(session)
+    ended = maintain.abandon(session)
     for operation in ended:
         context.terminal.note(f"{operation.id} is abandoned; {session.title} is unchanged")
     if ended:

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpctl import formatting
-from mpctl.app.operate.outcome import Outcome
-from mpctl.app.operate.preview import Preview
+from mpctl.app.operate.outcome import Outcome, Preview
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns

@@ -23,7 +23,7 @@ def command(context: CliContext, /, name: str | None) -> None:
     one stops, which needs capacity for one more. Interrupted, the same command continues; one that fails leaves the
     service as it was.
     """
-    from mpctl.app.operate import restart
+    from mpctl.app.operate import maintain
     from mpctl.cli.operate.outcome import conclude
 
-    conclude(context, restart.run(context.open_session(name)))
+    conclude(context, maintain.restart(context.open_session(name)))

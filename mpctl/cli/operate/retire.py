@@ -22,7 +22,7 @@ def command(context: CliContext, /, name: str | None) -> None:
     A rollback then takes an engine start. The next rollout and a rollback retire it, too. Interrupted, the same
     command continues.
     """
-    from mpctl.app.operate import retire
+    from mpctl.app.operate import maintain
     from mpctl.cli.operate.outcome import conclude
 
-    conclude(context, retire.run(context.open_session(name)))
+    conclude(context, maintain.retire(context.open_session(name)))

@@ -74,7 +74,7 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[RollbackOp
     which a rollout can be stopped. Interrupted, the same command continues.
     """
     from mpctl.app.operate import rollback
-    from mpctl.app.operate.preview import require_server
+    from mpctl.app.operate.outcome import require_server
     from mpctl.cli.operate.outcome import conclude
 
     request = rollback_request(given)

@@ -86,7 +86,7 @@ def command(context: CliContext, /, name: str | None, file: str | None, **given:
     promotes the candidate or the service is restored. Killed at any point, the same command continues.
     """
     from mpctl.app.operate import rollout
-    from mpctl.app.operate.preview import require_server
+    from mpctl.app.operate.outcome import require_server
     from mpctl.cli.operate.outcome import conclude
 
     request = rollout_request(given)

@@ -28,8 +28,8 @@ def command(context: CliContext, /, name: str | None, *, force: bool) -> None:
     A holder is dead when its process on this machine is gone, or its heartbeat does not change for 30 s. The next
     command finds that out by itself.
     """
-    from mpctl.app.operate import unlock
+    from mpctl.app.operate import maintain
 
     session = context.open_session(name, gone=True)
-    if unlock.run(session, force=force) is not None:
+    if maintain.unlock(session, force=force) is not None:
         context.terminal.next_command(session.command("resume"))

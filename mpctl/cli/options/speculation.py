@@ -112,7 +112,7 @@ def speculation_request(given: SpeculationOptions) -> SpeculationRequest:
     )
     if not spec.startswith("@"):
         return request
-    from mpctl.app.change.spec import spec_of_file
+    from mpctl.app.change.resolve import spec_of_file
 
     if given["spec_config"]:
         raise InputError("cannot be combined with a file behind --spec", field="--spec-config")

@@ -24,8 +24,7 @@ from mpctl.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mpctl.app.session.base import Session
-    from mpctl.app.session.place import Place
+    from mpctl.app.session.base import Place, Session
     from mpctl.app.watch.events import WatchEvent
     from mpctl.app.watch.publish import Publisher
     from mpctl.app.watch.sources import Source

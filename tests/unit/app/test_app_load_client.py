@@ -8,11 +8,11 @@ import pytest
 
 from mpctl.app.change import Change
 from mpctl.app.change.check import Checked
-from mpctl.app.change.draft import Selection
+from mpctl.app.change.resolve import Selection
 from mpctl.app.operate import rollout
 from mpctl.app.operate.outcome import Outcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
-from mpctl.app.session.load_client import place_load
+from mpctl.app.session.base import place_load
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
 from mpctl.methods import Spec

@@ -6,8 +6,8 @@ import pytest
 from session import MANIFEST, MemorySession
 from world import Crash
 
-from mpctl.app.inspect import diff, history
-from mpctl.app.operate import abandon, resume, resumption, retire, rollback, rollout
+from mpctl.app.inspect import history
+from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.requests import (
     DiffRequest,
     DryRun,
@@ -140,7 +140,7 @@ def test_an_operation_of_another_user_is_shown_and_asked_about_before_it_is_resu
         resume.run(session)
     assert "--speculative-config={" in "\n".join(session.console.lines)
     assert session.memory.disk.text == before
-    monkeypatch.setattr(resumption, "who", lambda: opened_by)
+    monkeypatch.setattr("mpctl.app.operate.outcome.who", lambda: opened_by)
     assert resume.run(session.again()).operation.ending is Ending.PROMOTED  # its opener is not asked
 
 
@@ -164,9 +164,9 @@ def test_an_unfinished_rollout_can_be_rolled_back_or_abandoned():
     outcome = rollback.run(session, RollbackRequest())
     assert (outcome.exit_code, session.memory.disk.text) == (0, MANIFEST)
     session = crashed_at("after start")
-    (ended,) = abandon.run(session)
+    (ended,) = maintain.abandon(session)
     assert (ended.ending, session.memory.disk.text) == (Ending.ABANDONED, MANIFEST)
-    assert abandon.run(session.again()) == ()
+    assert maintain.abandon(session.again()) == ()
 
 
 def test_a_rollback_restores_the_bytes_and_is_done_only_once():
@@ -182,10 +182,10 @@ def test_a_retained_baseline_is_retired():
     session = MemorySession()
     rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK, TrafficRequest(keep_baseline=True)))
     assert len(session.memory.disk.engines) == 2
-    outcome = retire.run(session.again())
+    outcome = maintain.retire(session.again())
     assert outcome.operation.ending is Ending.RETIRED
     assert len(session.memory.disk.engines) == 1
-    assert retire.run(session.again()).note == "service chat/svc has no retained baseline"
+    assert maintain.retire(session.again()).note == "service chat/svc has no retained baseline"
 
 
 def test_nothing_is_resumed_where_nothing_is_unfinished():
@@ -200,10 +200,10 @@ def test_history_and_diff_read_what_was_recorded():
     assert history.read_revision(session, 1).text == MANIFEST
     with pytest.raises(InputError, match="has no revision 9; known: 1, 2"):
         history.read_revision(session, 9)
-    text = diff.run(session, DiffRequest(revision=1))
+    text = history.diff(session, DiffRequest(revision=1))
     assert text.startswith("--- svc (revision 1)\n+++ svc (live)\n")
-    assert diff.run(session, DiffRequest()) == text
-    assert diff.run(session, DiffRequest(speculation=SpeculationRequest("ngram"))) == ""
+    assert history.diff(session, DiffRequest()) == text
+    assert history.diff(session, DiffRequest(speculation=SpeculationRequest("ngram"))) == ""
 
 
 def test_a_rollback_beside_a_rollout_that_has_recorded_nothing_yet_names_the_holder():

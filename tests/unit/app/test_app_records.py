@@ -9,7 +9,7 @@ import pytest
 from fake_api import FakeApi
 from session import MemorySession
 
-from mpctl.app.operate import prune, rollback, rollout
+from mpctl.app.operate import maintain, rollback, rollout
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.operation import operations
@@ -54,7 +54,7 @@ def test_the_last_operations_stay_whole_and_every_rollback_stays_possible(after_
     assert set(every[:4]) <= gone
     assert not gone & set(every[4:])
     measured = len(session.memory.disk.records)
-    pruned = prune.run(session, 2)
+    pruned = maintain.prune(session, 2)
     assert pruned.objects > 0
     assert len(session.memory.disk.records) == measured - pruned.objects
     last = operations(session.store.entries())[-2]
@@ -116,7 +116,7 @@ def test_the_page_says_how_many_objects_rollouts_leave():
 
 
 def _pruned(session, api):
-    prune.run(session, 10)
+    maintain.prune(session, 10)
     return len(api.named("record")), len(api.of("controllerrevisions"))
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app.operate.retire import decide, make_plan
+from mpctl.app.operate.maintain import decide_retirement, retirement_plan
 from mpctl.errors import Conflict
 from mpctl.methods import Spec
 from mpctl.rollout.decide import Act
@@ -32,13 +32,13 @@ def session(*arms, entries=()):
 
 
 def test_the_arm_beside_the_service_ends_and_the_service_stays():
-    plan = make_plan(session(LIVE, OLD))
+    plan = retirement_plan(session(LIVE, OLD))
     assert (plan.kind, plan.baseline.text, plan.goal.text) == (Kind.RETIRE, "new", "new")
     assert plan.why == f"retained baseline {OLD.id} of service ns/demo ends"
 
 
 def test_with_nothing_beside_there_is_nothing_to_end():
-    assert make_plan(session(LIVE)) is None
+    assert retirement_plan(session(LIVE)) is None
 
 
 def opened(kind, *, text="new"):
@@ -50,14 +50,14 @@ def opened(kind, *, text="new"):
 
 def test_an_unfinished_operation_keeps_its_arms():
     with pytest.raises(Conflict, match=r"rollout-1 of demo is unfinished \(ngram\)"):
-        decide(session(LIVE, OLD, entries=opened(Kind.ROLLOUT)))
+        decide_retirement(session(LIVE, OLD, entries=opened(Kind.ROLLOUT)))
 
 
 @pytest.mark.parametrize("beside", [(OLD,), ()])
 def test_an_interrupted_one_is_gone_on_with(beside):
-    decision = decide(session(LIVE, *beside, entries=opened(Kind.RETIRE)))
+    decision = decide_retirement(session(LIVE, *beside, entries=opened(Kind.RETIRE)))
     assert (decision.act, decision.operation.id) == (Act.RESUME, "retire-1")
 
 
 def test_one_of_another_service_text_is_not():
-    assert decide(session(LIVE, OLD, entries=opened(Kind.RETIRE, text="older"))).act is Act.OPEN
+    assert decide_retirement(session(LIVE, OLD, entries=opened(Kind.RETIRE, text="older"))).act is Act.OPEN

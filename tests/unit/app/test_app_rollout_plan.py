@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app.operate import explain, rollback, rollout_plan
+from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
 from mpctl.methods import Spec
@@ -62,19 +62,19 @@ def fitted(one, traffic=None, **changes):
 def test_without_steps_no_route_is_asked_for():
     found, notes = fitted(session(route=None), {"bake_s": 0.0})
     assert (found.route, found.traffic_steps, notes) == (None, (), ("room",))
-    assert explain.describe_traffic(found) == ""
+    assert rollout_plan.describe_traffic(found) == ""
 
 
 def test_steps_pin_the_route_and_are_explained():
     found, _ = fitted(session(), {"steps_percent": (1, 10)})
     assert (found.route, found.traffic_steps, found.step_duration_s) == (ROUTE, (1, 10), 120.0)
-    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in explain.describe_traffic(found)
+    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(found)
 
 
 def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
     found, _ = fitted(session(), {"mirror_percent": 50})
     assert (found.route, found.mirror_percent, found.traffic_steps) == (ROUTE, 50, ())
-    text = explain.describe_traffic(found)
+    text = rollout_plan.describe_traffic(found)
     assert "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; " in text
 
 
@@ -95,8 +95,9 @@ def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_an
     found, _ = fitted(one)
     assert (found.bake_s, found.bake_baseline, found.route) == (600.0, True, ROUTE)
     assert one.platform.asked == (True, False, True)
-    assert explain.describe_rollback(one, found).startswith("one write, the baseline is retained for a bake of 600 s")
-    assert "watched for 600 s and rolled back if it does not do well" in explain.describe_bake(found)
+    text = rollout_plan.describe_rollback(one, found)
+    assert text.startswith("one write, the baseline is retained for a bake of 600 s")
+    assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(found)
     alone, notes = fitted(session(route=None), {"bake_s": 60.0})
     assert (alone.bake_s, alone.bake_baseline, alone.route) == (60.0, False, None)
     assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
@@ -116,7 +117,7 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     assert one.platform.asked == (True, False, True)
     assert found.releases
     assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
-    assert explain.describe_rollback(one, found) == "one write, the baseline is retained"
+    assert rollout_plan.describe_rollback(one, found) == "one write, the baseline is retained"
 
 
 def back(**changes):
@@ -133,7 +134,7 @@ def test_a_rollback_to_the_kept_arm_is_one_write():
     one = session(kept=kept())
     found, notes = rollback.as_found(one, back())
     assert (found.instant, found.route, notes) == (True, ROUTE, ())
-    assert "one write gives the retained baseline all traffic of HTTPRoute users" in explain.explain_rollback(
+    assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
         one, found
     )
 

@@ -5,10 +5,9 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl.app.session import cluster as cluster_sessions
-from mpctl.app.session.base import ServiceNotFound
+from mpctl.app.session.base import Place, ServiceNotFound
 from mpctl.app.session.cluster import ClusterSession, open_cluster
 from mpctl.app.session.local import LocalSession
-from mpctl.app.session.place import Place
 from mpctl.errors import NotPermitted
 
 

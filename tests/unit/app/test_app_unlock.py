@@ -7,7 +7,7 @@ import pytest
 from console import RecordingConsole
 from fake_api import FakeApi
 
-from mpctl.app.operate import unlock
+from mpctl.app.operate import maintain
 from mpctl.errors import Cancelled, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.store import KubernetesStore
@@ -38,12 +38,12 @@ def cut():
 
 def test_entries_that_are_missing_are_accepted_by_force_alone(cut):
     plain = session(cut)
-    assert unlock.run(plain) is None
+    assert maintain.unlock(plain) is None
     assert plain.console.lines[-1] == "service chat/demo is not locked"
     with pytest.raises(Tampered):
         plain.store.entries()
     forced = session(cut)
-    unlock.run(forced, force=True)
+    maintain.unlock(forced, force=True)
     assert "the ledger ends with entry 2, entry 3 is named by Lease chat/mpctl-demo" in forced.console.lines[-2]
     assert forced.console.questions == ["Continue service chat/demo with the 2 entries that are left?"]
     again = session(cut)
@@ -53,7 +53,7 @@ def test_entries_that_are_missing_are_accepted_by_force_alone(cut):
 
 def test_a_loss_that_is_not_accepted_stays_named(cut):
     with pytest.raises(Cancelled):
-        unlock.run(session(cut, declines=True), force=True)
+        maintain.unlock(session(cut, declines=True), force=True)
     with pytest.raises(Tampered):
         session(cut).store.entries()
 
@@ -63,7 +63,7 @@ def test_a_ledger_that_cannot_be_read_keeps_no_lock(cut):
     other = session(cut)
     with other.store.lease("rollout"):
         mine = session(cut)
-        unlock.run(mine, force=True)
+        maintain.unlock(mine, force=True)
     assert any(
         "tampering: ControllerRevision chat/mpctl-demo.ledger-2 does not follow" in n for n in mine.console.lines
     )
@@ -75,7 +75,7 @@ def test_force_says_that_a_ledger_stays_unreadable_and_forgets_nothing(cut):
     newest = cut.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"]
     mine = session(cut)
     with pytest.raises(Tampered, match=r"mpctl-demo\.ledger-2 does not follow"):
-        unlock.run(mine, force=True)
+        maintain.unlock(mine, force=True)
     assert not any("empty" in line or "is free" in line for line in mine.console.lines)
     assert cut.objects["leases", "mpctl-demo"]["metadata"]["annotations"]["mpctl.dev/newest-entry"] == newest
 
@@ -86,6 +86,6 @@ def test_an_object_that_only_looks_like_an_entry_is_named(cut):
     metadata = {"name": "db-576b", "namespace": "chat", "labels": labels, "ownerReferences": [owner]}
     cut.create(CONTROLLER_REVISION, {"metadata": metadata, "revision": 1, "data": {"spec": {}}})
     mine = session(cut)
-    unlock.run(mine, force=True)
+    maintain.unlock(mine, force=True)
     assert any("chat/db-576b of StatefulSet db" in line for line in mine.console.lines)
     assert mine.console.lines[-1] == "service chat/demo is free"

@@ -6,7 +6,7 @@ import pytest
 from session import MANIFEST, MemorySession
 from world import Crash
 
-from mpctl.app.operate import abandon, rollout
+from mpctl.app.operate import maintain, rollout
 from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import EngineCounters
 from mpctl.errors import InputError, Refused
@@ -198,7 +198,7 @@ def test_abandoned_anywhere_nothing_of_the_measurement_remains(room):
         with pytest.raises(Crash):
             rollout.run(session, request())
         again = Busy(room=room, disk=session.memory.disk)
-        abandon.run(again)
+        maintain.abandon(again)
         assert set(again.memory.disk.engines) == {Arm(again.memory.disk.text).id}
 
 

@@ -21,8 +21,8 @@ from referencing import Registry
 from report_samples import empty, hostile, report, several
 from run_samples import make_run
 
-from mpctl.app.bench.recorded import Source
-from mpctl.app.inspect.report import report_on
+from mpctl.app.bench.recorded import FinishedRun
+from mpctl.app.inspect.measured import report_on
 from mpctl.cli.inspect.report import render
 from mpctl.cli.printer import API_VERSION
 from mpctl.experiment.cell import Cell
@@ -216,7 +216,7 @@ def test_every_command_prints_the_cells_of_a_report(kind):
 def test_a_report_of_samples_fits_the_schema_in_json_and_in_yaml(validator):
     import yaml
 
-    source = Source(make_run())
+    source = FinishedRun(make_run())
     found = json.loads(render(report_on(source), "json"))
     validator.validate(found)
     assert yaml.safe_load(render(report_on(source), "yaml")) == found

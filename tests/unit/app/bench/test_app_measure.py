@@ -12,7 +12,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, Engine, MemoryWo
 
 from mpctl.app.bench.arms import Arms
 from mpctl.app.bench.measure import measure
-from mpctl.app.bench.run_file import read_run
+from mpctl.app.bench.recorded import read_run
 from mpctl.app.requests import BenchRequest, MeasurementRequest
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import state_root, try_lock

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from bench_samples import small_run
 
-from mpctl.app.bench.run_file import choose_file, read_run, write_run
+from mpctl.app.bench.recorded import choose_file, read_run, write_run
 from mpctl.errors import InputError, MpctlError
 
 

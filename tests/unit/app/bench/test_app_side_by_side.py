@@ -8,7 +8,7 @@ import pytest
 from console import RecordingConsole
 
 from mpctl import commands
-from mpctl.app.bench.side_by_side import open_side_by_side, running
+from mpctl.app.bench.arms import open_side_by_side, running
 from mpctl.app.requests import BenchRequest, SpeculationRequest
 from mpctl.errors import Conflict
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase, RetainedBaseline

@@ -19,7 +19,7 @@ from draft_samples import HEAD, SERVICE
     ],
 )
 def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
-    from mpctl.app.change.target import target_source
+    from mpctl.app.change.resolve import target_source
     from mpctl.manifest import load
 
     text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
@@ -33,7 +33,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
-    from mpctl.app.change.checkpoint import read_facts
+    from mpctl.app.change.resolve import read_facts
     from mpctl.platform import hub
 
     class Live:
@@ -63,7 +63,7 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
 def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, named):
     from mpctl.app.change import Change
     from mpctl.app.change.check import Checked
-    from mpctl.app.change.draft import Selection
+    from mpctl.app.change.resolve import Selection
     from mpctl.methods import build
 
     spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
@@ -79,8 +79,7 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     from eagle3_head import Head
 
     from mpctl.app.change.check import estimate_memory
-    from mpctl.app.change.checkpoint import Checkpoint
-    from mpctl.app.change.target import Target
+    from mpctl.app.change.resolve import Checkpoint, Target
     from mpctl.estimate import ModelFacts
     from mpctl.estimate.table import model_shape
     from mpctl.manifest import load

@@ -3,7 +3,7 @@
 import pytest
 from session import MemorySession
 
-from mpctl.app.change.prepare import prepare
+from mpctl.app.change.change import prepare
 from mpctl.app.plan import service
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.errors import Refused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.app.inspect.drafts import list_drafts
+from mpctl.app.inspect.methods import list_drafts
 from mpctl.app.requests import DraftsRequest
 from mpctl.errors import InputError
 

@@ -9,12 +9,10 @@ from console import RecordingConsole
 from rollout_samples import keep_rollouts
 from run_samples import make_run
 
-from mpctl.app.bench.run_file import write_run
-from mpctl.app.inspect.gate_explain import explain_policy, explain_run
-from mpctl.app.inspect.report import make_report, require_writable
-from mpctl.app.inspect.run_source import find_source
+from mpctl.app.bench.recorded import write_run
+from mpctl.app.inspect.measured import explain_policy, explain_run, find_source, make_report, require_writable
 from mpctl.app.requests import ExplainRequest, ReportRequest
-from mpctl.app.session.place import Place
+from mpctl.app.session.base import Place
 from mpctl.errors import InputError
 
 HERE, QUIET = Place(), RecordingConsole()

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl import commands
-from mpctl.app.local import down as module
+from mpctl.app import local as module
 from mpctl.app.requests import LocalDownRequest
-from mpctl.app.session.place import Place
+from mpctl.app.session.base import Place
 from mpctl.errors import Conflict
 
 

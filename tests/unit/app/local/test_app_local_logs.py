@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app.local import logs as module
+from mpctl.app import local as module
 from mpctl.app.requests import LocalLogsRequest
-from mpctl.app.session.place import Place
+from mpctl.app.session.base import Place
 from mpctl.errors import InputError
 from mpctl.platform.local.logs import log_path
 

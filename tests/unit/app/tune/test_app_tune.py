@@ -11,7 +11,7 @@ import session as sessions
 from session import MemorySession
 from world import Behaviour, Crash
 
-from mpctl.app.change.spec import spec_of_file
+from mpctl.app.change.resolve import spec_of_file
 from mpctl.app.operate import rollout
 from mpctl.app.requests import BenchRequest, MeasurementRequest, RolloutRequest, SpeculationRequest, TuneRequest
 from mpctl.app.tune.tune import tune

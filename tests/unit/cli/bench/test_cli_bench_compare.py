@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from bench_samples import small_run as made
 
-from mpctl.app.bench.run_file import write_run
+from mpctl.app.bench.recorded import write_run
 
 
 def test_comparing_the_arms_of_one_run(cli):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from bench_samples import small_run as made
 
-from mpctl.app.bench.run_file import write_run
+from mpctl.app.bench.recorded import write_run
 from mpctl.gate.assess import describe_rules
 from mpctl.gate.policy import Policy
 

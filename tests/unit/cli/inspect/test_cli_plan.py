@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from run_samples import make_run
 
-from mpctl.app.bench.run_file import write_run
+from mpctl.app.bench.recorded import write_run
 from mpctl.app.plan.predicted import Checked, Record
 from mpctl.experiment.cell import Cell as Measured
 from mpctl.platform.http import Answer

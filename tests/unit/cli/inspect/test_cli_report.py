@@ -17,7 +17,7 @@ sys.path.append(str(Path(__file__).parents[1] / "support"))
 from rollout_samples import keep_rollouts
 from run_samples import conditions, make_run
 
-from mpctl.app.bench.run_file import write_run
+from mpctl.app.bench.recorded import write_run
 from mpctl.experiment.arm import BASELINE, CANDIDATE
 
 

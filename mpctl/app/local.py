@@ -1,4 +1,4 @@
-"""Start a service of this machine from its manifest."""
+"""Use cases of ``mpctl local``: services as processes of this machine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from pathlib import Path
 from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.files import read_file
-from mpctl.app.requests import LocalUpRequest
-from mpctl.app.session.local import LocalSession, open_local
-from mpctl.app.session.place import Place
-from mpctl.errors import Cancelled, InputError, MpctlError
-from mpctl.manifest import Service, load_one
+from mpctl.app.requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
+from mpctl.app.session.base import Place
+from mpctl.app.session.local import LocalSession, known_services, open_local
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
+from mpctl.manifest import Service, load_one, masked
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import check_model, notes, python_of
+from mpctl.platform.local.logs import log_path
+from mpctl.platform.local.orphans import Orphan, stop_orphans
 from mpctl.platform.local.platform import check_port
 from mpctl.platform.local.processes import identify
+from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.ready import await_ready
 
@@ -114,3 +117,76 @@ def _await_supervisor(session: LocalSession) -> None:
     end = time.monotonic() + _ADOPTION_S
     while not session.platform.supervised() and time.monotonic() < end:
         time.sleep(0.1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """Services and orphaned engines that were stopped, and the conflicts of services that were not."""
+
+    titles: tuple[str, ...]
+    orphans: tuple[Orphan, ...]
+    conflicts: tuple[Conflict, ...]
+
+    def require_all(self) -> None:
+        """Raise unless every service was stopped.
+
+        Raises:
+            Conflict: a service has an unfinished operation.
+        """
+        if len(self.conflicts) == 1:
+            raise self.conflicts[0]
+        if self.conflicts:
+            hints = dict.fromkeys(c.hint for c in self.conflicts if c.hint)
+            raise Conflict("; ".join(c.message for c in self.conflicts), hint="; ".join(hints))
+
+
+def down(place: Place, console: Console, request: LocalDownRequest) -> Stopped:
+    """Stop the services asked for; a conflict of one does not keep the others running.
+
+    Raises:
+        InputError: the service is not found, or several are up and none is named.
+    """
+    titles, conflicts = [], []
+    for session in _sessions(place, console, request):
+        try:
+            _stop(session, force=request.force)
+        except Conflict as conflict:
+            conflicts.append(conflict)
+        else:
+            titles.append(session.title)
+    return Stopped(tuple(titles), stop_orphans() if request.orphans else (), tuple(conflicts))
+
+
+def _sessions(place: Place, console: Console, request: LocalDownRequest) -> list[LocalSession]:
+    if request.every:
+        return [LocalSession(namespace, name, console) for namespace, name in known_services(place.namespace)]
+    if request.orphans and request.name is None:
+        return []
+    return [open_local(place, console, request.name)]
+
+
+def _stop(session: LocalSession, *, force: bool) -> None:
+    operation = None if force else open_operation(session.store.entries())
+    if operation is not None:
+        raise Conflict(
+            f"{operation.id} of {session.title} is unfinished",
+            hint=f"'{session.command('rollback')}' reverts it, '{session.command('resume')}' continues it; or --force",
+        )
+    with session.store.lease("local down"):
+        session.platform.remove()
+
+
+def read_log(place: Place, console: Console, request: LocalLogsRequest) -> tuple[str, ...]:
+    """Return the lines of the log of one arm, of the one that gets the traffic unless another is named.
+
+    Raises:
+        InputError: the arm has no log.
+    """
+    session = open_local(place, console, request.name)
+    arm = request.arm or session.platform.desired().route
+    path = log_path(session.platform.directory, arm)
+    if not path.is_file():
+        logs = ", ".join(sorted(p.stem for p in path.parent.glob("*.log"))) or "none"
+        raise InputError(f"log of {arm} not found", hint=f"logs: {logs}")
+    lines = masked(path.read_text(errors="replace")).splitlines()
+    return tuple(lines if request.tail is None else lines[max(0, len(lines) - request.tail) :])

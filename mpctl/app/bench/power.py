@@ -17,15 +17,7 @@ from mpctl.experiment.counters import CounterError
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import (
-    USUAL_GAIN,
-    Noise,
-    describe_power,
-    least_gain,
-    most_rounds,
-    power_warning,
-    rounds_to_detect,
-)
+from mpctl.gate.power import USUAL_GAIN, Noise, describe_power, least_gain, most_rounds, power_warning, rounds_to_detect
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint, Meter

@@ -1,0 +1,212 @@
+"""The first questions of a change: which target, which draft, which settings?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from mpctl import commands
+from mpctl.app.change.source import Source
+from mpctl.app.files import read_file
+from mpctl.app.requests import SpeculationRequest
+from mpctl.errors import InputError, Refused
+from mpctl.estimate import ModelFacts, target_name_of
+from mpctl.manifest import Service
+from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
+from mpctl.platform.checkpoints import Listing, read_checkpoint
+from mpctl.staging.catalogue import Catalogue, Draft, choose
+from mpctl.staging.catalogue_file import read_catalogue, shipped
+from mpctl.staging.modes import REPOSITORY
+
+
+def load_catalogue(path: str | None) -> Catalogue:
+    """Return the shipped catalogue with the user's file merged over it.
+
+    Raises:
+        InputError: the file cannot be read or used; with file, line and field.
+    """
+    base = shipped()
+    if path is None:
+        return base
+    return base.merged(read_catalogue(read_file(path, "--drafts"), path, base.sources))
+
+
+class Checkpoint(NamedTuple):
+    """``facts`` of a target or a draft, or the reason why they are ``unread``; both None without a name."""
+
+    facts: ModelFacts | None = None
+    unread: str | None = None
+
+
+def read_facts(
+    source: Source, name: str | None, *, listing: str | None, ask_hub: bool, revision: str | None = None
+) -> Checkpoint:
+    """Return the facts of a path, of a repository, or of ``hf://`` with a repository.
+
+    A listing given by hand comes first, then a directory that is reachable from here, then the hub.
+
+    Raises:
+        InputError: the listing cannot be read.
+    """
+    if listing is not None:
+        facts = read_checkpoint(Listing(read_file(listing, "the listing"), listing))
+        return Checkpoint(facts, None if facts else f"{listing} holds no config.json")
+    facts = source.model_facts(name)
+    if facts is not None or not name:
+        return Checkpoint(facts)
+    repository, _, pinned = name.removeprefix("hf://").partition(":")
+    if not REPOSITORY.fullmatch(repository):
+        return Checkpoint(unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there")
+    if not ask_hub:
+        return Checkpoint(unread=f"{repository} is not on this machine, and a file is judged without asking a hub")
+    from mpctl.platform.hub import Unavailable, read_hub
+
+    try:
+        return Checkpoint(read_hub(repository, revision or pinned or "main"))
+    except Unavailable as error:
+        return Checkpoint(unread=f"{repository} could not be read: {error}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The service without the change. ``engine``: its version or image, None when unknown; ``kserve``: the cluster's
+    release where a draft may have to be staged there."""
+
+    service: Service
+    engine: str | None
+    checkpoint: Checkpoint
+    kserve: str | None = None
+
+    @property
+    def name(self) -> str | None:
+        """The target's own name, as its checkpoint has it."""
+        return self.checkpoint.facts.name if self.checkpoint.facts else None
+
+
+def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None) -> Target:
+    """Read the service and the checkpoint of its target.
+
+    Raises:
+        InputError: the manifest or the listing cannot be read.
+    """
+    service = source.service()
+    checkpoint = read_facts(
+        source,
+        target_source(source, service),
+        listing=listing,
+        ask_hub=ask_hub,
+        revision=service.command.get("revision"),
+    )
+    return Target(service, source.engine_version(service), checkpoint, kserve)
+
+
+def target_source(source: Source, service: Service) -> str | None:
+    """The path or repository that the target is read from: its own argument, or the storage mounted at that path."""
+    named = source.target_of(service)
+    if named is not None and not named.startswith("/"):
+        return named
+    mounted = (storage for storage in service.storage if storage.uri.startswith("hf://"))
+    return next((s.uri for s in mounted if named is None or is_below(named, s.mount_path)), named)
+
+
+def is_below(path: str, mount: str) -> bool:
+    """Return whether a path is a mount or inside of it."""
+    return path == mount or path.startswith(mount.rstrip("/") + "/")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The draft as it was named or chosen, None where the method loads none. ``settings``: those of its model card;
+    ``reason`` of a choice, None when the user named the draft."""
+
+    draft: str | None
+    settings: Mapping[str, Any]
+    entry: Draft | None = None
+    reason: str | None = None
+
+
+def select_draft(target: Target, request: SpeculationRequest, config: Mapping[str, Any]) -> Selection:
+    """The draft named by option or setting, else the catalogue's first for the service's target.
+
+    Raises:
+        InputError: the catalogue file cannot be used.
+        Refused: the method needs a draft, and the catalogue has none that fits, which the message lists; or no engine
+            runs the method.
+    """
+    method = METHODS.get(request.method)
+    named = request.draft or "model" in config or any(text.startswith("model=") for text in request.settings)
+    if method is None or not method.loads_weights or named:
+        return Selection(request.draft, {})
+    if not method.has_proposer:
+        raise Refused(
+            f"no vLLM runs {method.name}: it ended with the V0 engine",
+            hint=f"use an eagle3 head; '{commands.line('drafts')}' lists the published ones",
+        )
+    catalogue = load_catalogue(request.catalogue)
+    name = target_name_of(target.service, target.name) or _served_as(target.service, catalogue)
+    choice = choose(catalogue, name, method.name, engine_version=target.engine)
+    if choice is None:
+        return Selection(None, {})
+    fp8 = "fp8" in (name or "").lower() or (target.service.command.get("quantization") or "").startswith("fp8")
+    return Selection(choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason)
+
+
+def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:
+    """Return the catalogue's facts about a draft whose files were not read: its target and the kind of checkpoint."""
+    if draft.facts is not None or spec.draft is None:
+        return draft
+    name = target_name_of(target.service, target.name)
+    published = load_catalogue(request.catalogue).published(spec.draft, name)
+    method = METHODS.get(published.method) if published else None
+    if published is None or method is None:
+        return draft
+    return draft._replace(facts=ModelFacts(trained_for=published.target, draft_kind=method.checkpoint))
+
+
+def _served_as(service: Service, catalogue: Catalogue) -> str | None:
+    """The served name where the catalogue knows it. It may be any, so it chooses a draft and proves nothing."""
+    served = service.command.get("served-model-name")
+    return served if served and (catalogue.key(served) or catalogue.native(served)) else None
+
+
+def read_config(text: str | None) -> dict[str, Any]:
+    """The settings of ``--spec-config``: JSON, or ``@FILE`` with it; empty without one.
+
+    Raises:
+        InputError: the text is not a JSON object, or the file cannot be read.
+    """
+    if text is None:
+        return {}
+    file = text[1:] if text.startswith("@") else None
+    return dict(parse_config(read_file(file, "--spec-config") if file else text, file=file))
+
+
+def spec_of_file(path: str, request: SpeculationRequest | None = None) -> SpeculationRequest:
+    """Return the change in the file of ``--spec @FILE``: a method with its settings, as vLLM takes them.
+    ``request``: everything else that is asked for.
+
+    Raises:
+        InputError: the file cannot be read, or names no method.
+    """
+    spec = from_config(read_config(f"@{path}"))
+    if not spec.written and spec.written is not None:
+        raise InputError("names no method", file=path, field="method", hint='write {"method": "ngram", ...}')
+    asked = request or SpeculationRequest(spec.method)
+    return replace(asked, method=spec.method, config=None if spec.is_none else f"@{path}")
+
+
+def build_spec(
+    request: SpeculationRequest, selection: Selection, config: Mapping[str, Any]
+) -> tuple[Spec, tuple[Finding, ...]]:
+    """The spec and notes on its settings. What the user wrote wins over what the draft's model card says.
+
+    Raises:
+        InputError: a setting is unknown or has a wrong value.
+    """
+    written = {key.replace("-", "_") for key in config}
+    of_card = {key: value for key, value in selection.settings.items() if key not in written}
+    spec, notes = build(
+        request.method, draft=selection.draft, sets=request.settings, config={**of_card, **config} or None
+    )
+    return spec, tuple(notes)

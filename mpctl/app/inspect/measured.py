@@ -1,0 +1,203 @@
+"""Judge a finished measurement again: a report on it, or an explanation of its verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
+from mpctl.app.console import Console
+from mpctl.app.files import read_file, read_policy
+from mpctl.app.requests import ExplainRequest, ReportRequest
+from mpctl.app.session.base import Place, Session
+from mpctl.app.session.open import open_session
+from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.run import Run
+from mpctl.gate.analysis import Analysis
+from mpctl.gate.decomposition import Decomposition, memory_floor_ms
+from mpctl.gate.policy import Policy
+from mpctl.gate.verdict import Verdict
+from mpctl.report.build import build_report
+from mpctl.report.prices import read_prices, shipped_prices
+from mpctl.report.values import Report
+from mpctl.rollout.operation import Operation
+
+
+def find_source(place: Place, console: Console, run: str | None, service: str | None) -> FinishedRun:
+    """Return the measurement of a file, of a named rollout, or of the last rollout that measured.
+
+    Raises:
+        InputError: the file is no measurement, or the rollout is not found or measured nothing.
+    """
+    if run is not None and (run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()):
+        measured = read_run(run)
+        if not measured.blocks:
+            raise InputError("has no measured block", file=run)
+        return FinishedRun(measured)
+    session = open_session(place, console, service)
+    rollouts = rollouts_of(session)
+    if run is not None:
+        return _of_rollout(session, rollouts, run)
+    sources = (measured_by(session, operation) for operation in reversed(rollouts))
+    last = next((source for source in sources if source is not None), None)
+    if last is None:
+        raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
+    return last
+
+
+def _measures(session: Session) -> str:
+    rollout, bench = session.command("rollout", "--spec", "METHOD"), session.command("bench")
+    return f"'{rollout}' and '{bench}' measure"
+
+
+def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> FinishedRun:
+    operation = _pick(session, rollouts, name)
+    if session.store.load(operation.plan.workload, "workload") is None:
+        raise MpctlError(f"workload of {operation.id} of {session.title} not found", hint=_measures(session))
+    source = measured_by(session, operation)
+    if source is None:
+        raise InputError(
+            f"{operation.id} of {session.title} measured nothing",
+            hint=f"'{session.command('history')}' lists the other rollouts",
+        )
+    return source
+
+
+def _pick(session: Session, rollouts: list[Operation], name: str) -> Operation:
+    if not rollouts:
+        raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
+    for operation in rollouts:
+        if operation.id == name:
+            return operation
+    listing = ", ".join(o.id for o in rollouts)
+    raise InputError(
+        f"rollout {name} of {session.title} not found",
+        hint=f"rollouts: {listing}; or the path of a file that a bench wrote",
+    )
+
+
+# How a file that mpctl report wrote begins; other files are overwritten with --force only.
+_MARKS = (
+    'content="mpctl report"',
+    "<!-- mpctl report -->",
+    '"kind": "Report"',
+    "kind: Report",
+    "mpctl report",
+    "arm,traffic,",
+)
+_HEAD = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredReport:
+    """A report with the measurement behind it."""
+
+    run: Run
+    report: Report
+
+
+def make_report(place: Place, console: Console, request: ReportRequest) -> MeasuredReport:
+    """Find the measurement, judge it again and report on it.
+
+    Raises:
+        InputError: the measurement is not found, or a file of prices or of the policy cannot be used.
+    """
+    source = find_source(place, console, request.run, request.service)
+    return report_on(source, prices_file=request.prices_file, policy_file=request.policy_file)
+
+
+def report_on(source: FinishedRun, *, prices_file: str | None = None, policy_file: str | None = None) -> MeasuredReport:
+    """Report on a measurement, by its own policy and the shipped prices unless files replace them.
+
+    Raises:
+        InputError: a file cannot be used.
+    """
+    prices = read_prices(read_file(prices_file, "prices"), file=prices_file) if prices_file else shipped_prices()
+    analysis, verdict = source.judge(read_policy(policy_file) if policy_file else None)
+    return MeasuredReport(source.run, build_report(source.run, analysis, verdict, prices, service=source.service))
+
+
+def require_writable(path: Path, *, force: bool) -> None:
+    """Refuse an output file before anything is computed.
+
+    Raises:
+        InputError: the directory does not exist, or the file exists and is not a report.
+    """
+    file, field = str(path), "--output-file"
+    if not path.absolute().parent.is_dir():
+        raise InputError(f"{path.absolute().parent} is not a directory", file=file, field=field)
+    if path.is_dir():
+        raise InputError("is a directory", file=file, field=field)
+    if path.exists() and not force and not _is_report(path):
+        raise InputError("exists already and is not a report", file=file, hint="choose another file, or --force")
+
+
+def _is_report(path: Path) -> bool:
+    """Return whether a file is empty or begins as a report of mpctl does."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_HEAD).decode(errors="replace")
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from error
+    return not head.strip() or any(mark in head for mark in _MARKS)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a report so that a crash leaves the old file or the new one.
+
+    Raises:
+        MpctlError: the file cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_text(text, encoding="utf-8", newline="\n")
+        part.replace(path)
+    except OSError as error:
+        raise MpctlError(f"{path} cannot be written: {error.strerror}", hint="choose another --output-file") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A verdict with the measurement and the analysis it judges, and per traffic condition the factors of the measured
+    ratio."""
+
+    run: Run
+    analysis: Analysis
+    verdict: Verdict
+    decompositions: tuple[Decomposition | None, ...]
+
+
+def explain_policy(request: ExplainRequest) -> Policy:
+    """Return the policy to explain.
+
+    Raises:
+        InputError: the policy file cannot be used, or an option needs a measurement.
+    """
+    if request.weights_gb is not None or request.bandwidth_gb_s is not None:
+        _memory_floor_ms(request)
+        raise InputError("needs a RUN", field="--weights-gb")
+    return read_policy(request.policy_file)
+
+
+def explain_run(place: Place, console: Console, request: ExplainRequest) -> Explanation:
+    """Judge a measurement again, and decompose its throughput ratio.
+
+    Raises:
+        InputError: the measurement is not found, or the policy file cannot be used.
+    """
+    policy = read_policy(request.policy_file) if request.policy_file else None
+    floor_ms = _memory_floor_ms(request)
+    source = find_source(place, console, request.run, request.service)
+    analysis, verdict = source.judge(policy)
+    parts = tuple(Decomposition.of(comparison, floor_ms=floor_ms) for comparison in analysis.cells)
+    return Explanation(source.run, analysis, verdict, parts)
+
+
+def _memory_floor_ms(request: ExplainRequest) -> float | None:
+    weights, bandwidth = request.weights_gb, request.bandwidth_gb_s
+    if weights is None and bandwidth is None:
+        return None
+    if weights is None or bandwidth is None:
+        given, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
+        raise InputError(f"needs {other} too", field=given)
+    return memory_floor_ms(weights * 1e9, bandwidth * 1e9)

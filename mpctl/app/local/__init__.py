@@ -1,1 +1,0 @@
-"""Use cases of ``mpctl local``: services as processes of this machine."""
