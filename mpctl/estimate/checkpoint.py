@@ -15,7 +15,7 @@ from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
 from mpctl.methods import METHODS
-from mpctl.methods.preflight.facts import NAMES_NO_SCHEME, DraftKind
+from mpctl.methods.preflight.rule import NAMES_NO_SCHEME
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
@@ -63,7 +63,7 @@ class ModelFacts:
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     template_thinks: bool | None = None
-    draft_kind: DraftKind | None = None
+    draft_kind: str | None = None
     hidden: int | None = None
     vocab: int | None = None
     draft_vocab: int | None = None
@@ -254,7 +254,7 @@ def _template_thinks(template: str) -> bool | None:
     return True if "enable_thinking" in template else None
 
 
-def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> DraftKind | None:
+def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]] | None = None) -> str | None:
     declared = str(config.get("speculators_model_type") or "")
     variant = next((_VARIANTS[str(n)] for n in config.get("architectures") or [] if str(n) in _VARIANTS), None)
     if variant is not None:
@@ -276,7 +276,7 @@ def _draft_kind(config: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]
     return _one_layer_kind(tensors)
 
 
-def _one_layer_kind(tensors: Mapping[str, tuple[int, ...]] | None) -> DraftKind | None:
+def _one_layer_kind(tensors: Mapping[str, tuple[int, ...]] | None) -> str | None:
     """``model``, or ``eagle`` by its ``fc`` of hidden x 2 hidden; None where the weights cannot be looked at."""
     if not tensors:
         return None

@@ -11,8 +11,8 @@ from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import Service, plain_secrets
-from mpctl.methods import Facts
-from mpctl.methods.preflight.facts import NAMES_NO_SCHEME
+from mpctl.methods import ServiceFacts
+from mpctl.methods.preflight.rule import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 
@@ -27,12 +27,12 @@ def facts_of(
     concurrency: int | None = None,
     temperature: float | None = None,
     engine_log: str | None = None,
-) -> Facts:
+) -> ServiceFacts:
     """The facts of one change to one service; ``engine_log``: what its engine logged since it started."""
     command = service.command
     target = target or ModelFacts()
     draft = draft or ModelFacts()
-    return Facts(
+    return ServiceFacts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
         draft_kind=draft.draft_kind,
@@ -64,7 +64,6 @@ def facts_of(
         draft_architectures=draft.architectures,
         draft_block_size=draft.block_size,
         target_name=target_name_of(service, target.name),
-        target_is_moe=target.moe,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
         prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on

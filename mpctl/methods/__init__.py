@@ -7,44 +7,22 @@ is :func:`engine_opinion`, which asks an installed vLLM and is imported by nobod
 from __future__ import annotations
 
 from mpctl.methods.build import build, parse_config
-from mpctl.methods.keys import KEYS
-from mpctl.methods.method import Floor, Method
-from mpctl.methods.preflight.facts import DraftKind, Facts
-from mpctl.methods.preflight.findings import SEVERITIES, Finding, Severity
-from mpctl.methods.preflight.rule import Rule
-from mpctl.methods.preflight.run import RULES, asks_for, preflight_findings, unknowns
-from mpctl.methods.spec import Json, Spec, from_config
-from mpctl.methods.table import METHODS, UNMANAGED
-from mpctl.methods.validate import Opinion, engine_opinion
-from mpctl.methods.version_limits import REMOVED, Removed, removed_flags
-from mpctl.methods.versions import Version, parse_version
+from mpctl.methods.preflight.checks import asks_for, preflight_findings, unknowns
+from mpctl.methods.preflight.rule import Finding, ServiceFacts
+from mpctl.methods.spec import Spec, from_config
+from mpctl.methods.table import METHODS
+from mpctl.methods.versions import parse_version
 
 __all__ = [
-    "KEYS",
     "METHODS",
-    "REMOVED",
-    "RULES",
-    "SEVERITIES",
-    "UNMANAGED",
-    "DraftKind",
-    "Facts",
     "Finding",
-    "Floor",
-    "Json",
-    "Method",
-    "Opinion",
-    "Removed",
-    "Rule",
-    "Severity",
+    "ServiceFacts",
     "Spec",
-    "Version",
     "asks_for",
     "build",
-    "engine_opinion",
     "from_config",
     "parse_config",
     "parse_version",
     "preflight_findings",
-    "removed_flags",
     "unknowns",
 ]

@@ -12,13 +12,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from mpctl.errors import InputError
-from mpctl.methods.combine import check_combination
-from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_value
+from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_combination, check_value
 from mpctl.methods.method import Method
-from mpctl.methods.preflight.findings import Finding, ordered
+from mpctl.methods.preflight.rule import Finding, ordered
 from mpctl.methods.spec import Json, Spec, cli_name
 from mpctl.methods.table import METHODS, UNMANAGED
-from mpctl.methods.version_limits import REMOVED
+from mpctl.methods.versions import REMOVED
 
 _PREFIXES = ("speculative_config.", "speculative.", "sc.")
 

@@ -67,7 +67,6 @@ class Method:
     summary: str
     needs_draft: NeedsDraft = "none"
     defaults: tuple[tuple[str, int | bool], ...] = ()
-    defaults_source: str = ""
     floor: Floor | None = None
     ceiling: Floor | None = None
     key_groups: frozenset[KeyGroup] = frozenset()

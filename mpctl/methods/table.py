@@ -13,8 +13,8 @@ from mpctl.methods.method import Floor, KeyGroup, Method, Variant
 
 _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
+# Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code
 _LOOKUP_DEFAULTS = (("num_speculative_tokens", 5), ("prompt_lookup_max", 4), ("prompt_lookup_min", 2))
-_MODELPLANE = "Modelplane example qwen3-8b-speculative-decoding: K 5, lookup 2..4, 2.49x TPOT on copied code"
 _ESTIMATED = (0, 33, 0)  # adaptive verification by acceptance estimated from the draft's probabilities
 _K3 = (("num_speculative_tokens", 3),)
 _V1_ALONE = "Only Model Runner V1 runs it, which vLLM 0.33 calls deprecated: a later release may not have it."
@@ -30,7 +30,6 @@ _ROWS = (
         "ngram",
         "Prompt lookup on the CPU: free of weights, good where the output repeats the input.",
         defaults=_LOOKUP_DEFAULTS,
-        defaults_source=_MODELPLANE,
         floor=Floor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
         key_groups=_LOOKUP,
         aliases=("[ngram]",),
@@ -47,7 +46,6 @@ _ROWS = (
         "ngram_gpu",
         "Prompt lookup on the GPU: as ngram, but keeps async scheduling.",
         defaults=_LOOKUP_DEFAULTS,
-        defaults_source=_MODELPLANE + " (same settings as ngram)",
         floor=Floor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
         key_groups=_LOOKUP,
         needs_gpu=True,
@@ -58,7 +56,7 @@ _ROWS = (
         "suffix",
         "suffix",
         "Suffix trees over this and earlier requests: repetitive agents and edits.",
-        defaults_source="vLLM 0.32.0: K up to suffix_decoding_max_tree_depth (24), 10000 cached requests",
+        # defaults: vLLM 0.32.0: K up to suffix_decoding_max_tree_depth (24), 10000 cached requests
         floor=Floor((0, 12, 0), "vLLM PR #25784"),
         key_groups=frozenset({"trees"}),
         remembers_answers=True,
@@ -80,8 +78,8 @@ _ROWS = (
         "eagle3",
         "EAGLE-3 head: one extra layer trained for the target; the usual first choice for chat.",
         needs_draft="head",
+        # Alauda guide (K 3 on Llama-3.1-8B) and vLLM's acceptance test (K 3)
         defaults=_K3,
-        defaults_source="Alauda guide (K 3 on Llama-3.1-8B) and vLLM's acceptance test (K 3)",
         floor=Floor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
@@ -105,8 +103,8 @@ _ROWS = (
         "eagle3",
         "P-EAGLE head: EAGLE-3 that drafts all K tokens in one pass.",
         needs_draft="head",
+        # P-EAGLE model cards: K 5 (gpt-oss-120b) to 7 (gpt-oss-20b)
         defaults=(("num_speculative_tokens", 5), ("parallel_drafting", True)),
-        defaults_source="P-EAGLE model cards: K 5 (gpt-oss-120b) to 7 (gpt-oss-20b)",
         floor=Floor((0, 16, 0), "vLLM PR #32887; vLLM blog 2026-03-13"),
         key_groups=_DRAFT,
         parallel_drafting="required",
@@ -128,8 +126,8 @@ _ROWS = (
         "eagle",
         "EAGLE head of the first generation.",
         needs_draft="head",
+        # vLLM #20780: EAGLE-LLaMA3.1-Instruct-8B measured at K 3
         defaults=_K3,
-        defaults_source="vLLM #20780: EAGLE-LLaMA3.1-Instruct-8B measured at K 3",
         floor=Floor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
@@ -148,8 +146,8 @@ _ROWS = (
         "draft_model",
         "A small model of the same family drafts for a large one.",
         needs_draft="model",
+        # vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)
         defaults=_K3,
-        defaults_source="vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)",
         floor=Floor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
@@ -167,8 +165,8 @@ _ROWS = (
         "mtp",
         "Multi-token prediction layers that ship with the target.",
         needs_draft="optional",
+        # vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer
         defaults=(("num_speculative_tokens", 1),),
-        defaults_source="vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer",
         floor=Floor((0, 11, 0), "vLLM PR #25232: one name, mtp, for every model; earlier engines know *_mtp only"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
@@ -190,8 +188,8 @@ _ROWS = (
         "medusa",
         "Medusa heads: K heads, one token each.",
         needs_draft="head",
+        # vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say
         defaults=(("num_speculative_tokens", 5),),
-        defaults_source="vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say",
         floor=Floor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
         ceiling=Floor((0, 33, 0), "the wheel of vLLM 0.33.0 has no Medusa"),
         key_groups=_DRAFT,
@@ -208,7 +206,7 @@ _ROWS = (
         "mlp_speculator",
         "MLP speculator: named by vLLM's configuration, but no current engine runs it.",
         needs_draft="head",
-        defaults_source="the checkpoint's n_predict",
+        # defaults: the checkpoint's n_predict
         key_groups=_DRAFT,
         k_from="method",
         checkpoint="mlp_speculator",
@@ -223,8 +221,8 @@ _ROWS = (
         "dflash",
         "DFlash: a block-diffusion draft that fills K tokens in one pass.",
         needs_draft="head",
+        # speculators' DFlash cards: K 7 (blocks of 8); z-lab's blocks of 16 use K 15
         defaults=(("num_speculative_tokens", 7),),
-        defaults_source="speculators' DFlash cards: K 7 (blocks of 8); z-lab's blocks of 16 use K 15",
         floor=Floor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
@@ -248,8 +246,8 @@ _ROWS = (
         "dspark",
         "DSpark: parallel block drafting with confidence scheduling.",
         needs_draft="optional",
+        # deepseek-ai/dspark_*_block7 cards: K equals the trained block size, 7
         defaults=(("num_speculative_tokens", 7),),
-        defaults_source="deepseek-ai/dspark_*_block7 cards: K equals the trained block size, 7",
         key_groups=_DRAFT,
         own_keys=("dspark_draft_topk",),
         adaptive_since=(0, 32, 0),

@@ -1,13 +1,18 @@
-"""Versions as people write them: tags, wheels and image references.
+"""Versions as people write them (tags, wheels, image references), and what later releases of vLLM no longer have.
 
 An image tag is often the only evidence of an engine's version, so ``vllm/vllm-openai:v0.23.0-cu129`` is read as
 0.23.0; ``latest``, a digest, a commit hash or the release of another project says nothing and gives ``None``, never a
-guess.
+guess. Guides outlive engines: most published commands for speculation still carry flags of the V0 engine, which make a
+current server exit at start-up.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
 
 Version = tuple[int, int, int]
 
@@ -48,3 +53,70 @@ def _tag(text: str) -> str:
 def show(version: Version) -> str:
     """``0.29.0`` for (0, 29, 0)."""
     return ".".join(str(part) for part in version)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A flag, a key of speculative-config or a value that is gone."""
+
+    name: str
+    kind: Literal["flag", "key", "value"]
+    since: str  # the first release known to be without it
+    why: str
+    replacement: str
+    source: str
+
+
+_CONFIG = "one JSON argument, --speculative-config, replaced the flags"
+_PR = "vLLM PR #14434, PR #15466"
+_V0 = "it belonged to the V0 engine, which is gone"
+_DYNAMIC = "'num_speculative_tokens_per_batch_size', a schedule of [start, end, K]; K 0 turns speculation off"
+_SAMPLER = "'rejection_sample_method': standard or block; typical acceptance has no replacement"
+_NOTHING = "nothing: remove it"
+_INSIDE = "'{}' inside --speculative-config"
+_PARSER = "vLLM 0.32.0 arg_utils.py"
+_REFUSED = "vLLM 0.32.0 refuses it"
+
+# Flags that one argument replaced, each with what took over.
+_FLAGS = {
+    "--speculative-model": "'method' and 'model' inside --speculative-config",
+    "--num-speculative-tokens": _INSIDE.format("num_speculative_tokens"),
+    "--speculative-model-quantization": _INSIDE.format("quantization"),
+    "--speculative-draft-tensor-parallel-size": _INSIDE.format("draft_tensor_parallel_size"),
+    "--speculative-max-model-len": _INSIDE.format("max_model_len"),
+    "--ngram-prompt-lookup-max": _INSIDE.format("prompt_lookup_max"),
+    "--ngram-prompt-lookup-min": _INSIDE.format("prompt_lookup_min"),
+    "--speculative-disable-by-batch-size": _DYNAMIC,
+    "--speculative-disable-mqa-scorer": _NOTHING,
+    "--spec-decoding-acceptance-method": _SAMPLER,
+    "--typical-acceptance-sampler-posterior-threshold": _SAMPLER,
+    "--typical-acceptance-sampler-posterior-alpha": _SAMPLER,
+    "--disable-logprobs-during-spec-decoding": "nothing: remove it, logprobs work",
+}
+_OWN_SIZE = "'draft_tensor_parallel_size'"
+_KEY_UNREAD = "the V1 engine never read it (without effect since 0.10.0)"
+_LOGPROBS = "vLLM 0.32.0 refuses it; PR #24322 still had it"
+_ALL = (
+    *(Removal(flag, "flag", "0.8.3", _CONFIG, replacement, _PR) for flag, replacement in _FLAGS.items()),
+    Removal("--use-v2-block-manager", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
+    Removal("--num-lookahead-slots", "flag", "0.32.0", _V0, _NOTHING, _PARSER),
+    Removal("disable_by_batch_size", "key", "0.17.0", _KEY_UNREAD, _DYNAMIC, "vLLM PR #35060, issue #25112"),
+    Removal("acceptance_method", "key", "0.10.0", _V0, _SAMPLER, _REFUSED),
+    Removal("posterior_threshold", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
+    Removal("posterior_alpha", "key", "0.10.0", _V0, _SAMPLER, "vLLM PR #20736 review"),
+    Removal("disable_mqa_scorer", "key", "0.10.0", _V0, _NOTHING, _REFUSED),
+    Removal("disable_logprobs", "key", "0.32.0", "logprobs work under speculation", _NOTHING, _LOGPROBS),
+    Removal("speculative_model", "key", "0.8.3", _CONFIG, "'model'", _PR),
+    Removal("ngram_prompt_lookup_max", "key", "0.8.3", "renamed", "'prompt_lookup_max'", "vLLM #24888"),
+    Removal("ngram_prompt_lookup_min", "key", "0.8.3", "renamed", "'prompt_lookup_min'", "vLLM #24888"),
+    Removal("tensor_parallel_size", "key", "0.15.0", "it was read as the target's size", _OWN_SIZE, "vLLM PR #24322"),
+    Removal("strict", "value", "0.32.0", "renamed", "rejection_sample_method: standard", _REFUSED),
+)
+
+REMOVED: Mapping[str, Removal] = MappingProxyType({entry.name: entry for entry in _ALL})
+
+
+def removed_flags(argv: tuple[str, ...]) -> tuple[Removal, ...]:
+    """The removed flags an engine command line still carries, in table order; underscores count as dashes."""
+    flags = {part.partition("=")[0].replace("_", "-") for part in argv if part.startswith("--")}
+    return tuple(entry for entry in _ALL if entry.kind == "flag" and entry.name in flags)

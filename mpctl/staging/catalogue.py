@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from mpctl import commands
 from mpctl.errors import InputError, Refused
 from mpctl.methods import METHODS, parse_version
-from mpctl.methods.preflight.match import plain_name
+from mpctl.methods.preflight.draft_rules import plain_name
 from mpctl.methods.versions import show
 
 NATIVE = "native"

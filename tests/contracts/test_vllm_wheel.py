@@ -18,8 +18,9 @@ import pytest
 
 from mpctl.experiment import counters
 from mpctl.manifest.engine import command
-from mpctl.methods import KEYS, METHODS, UNMANAGED
-from mpctl.methods.keys import INTERNAL
+from mpctl.methods import METHODS
+from mpctl.methods.keys import INTERNAL, KEYS
+from mpctl.methods.table import UNMANAGED
 from mpctl.platform import load
 
 RELEASE = "0.33.0"

@@ -23,8 +23,8 @@ from mpctl.estimate.memory import (
 from mpctl.estimate.table import gpu_gib, gpus, model_shape
 from mpctl.manifest import Service
 from mpctl.methods import Finding, preflight_findings, unknowns
-from mpctl.methods.preflight.findings import ordered
-from mpctl.methods.preflight.pair import Check, match
+from mpctl.methods.preflight.checks import Check, match
+from mpctl.methods.preflight.rule import ordered
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from mpctl.app.console import Console
 from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.errors import InputError
 from mpctl.estimate.memory import Estimate
-from mpctl.methods import engine_opinion
-from mpctl.methods.validate import Opinion
+from mpctl.methods.validate import Opinion, engine_opinion
 from mpctl.platform.kubernetes.service.render import candidate_manifest
 
 

@@ -9,7 +9,7 @@ from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, Cell
 from mpctl.estimate.payoff.grid import Choice
 from mpctl.estimate.payoff.weights import PRECISIONS, params_of
 from mpctl.estimate.shape import GIB
-from mpctl.methods.preflight.releases import SCHEDULED_SINCE, VARIABLE_GRAPHS
+from mpctl.methods.preflight.engine_rules import SCHEDULED_SINCE, VARIABLE_GRAPHS
 from mpctl.methods.versions import Version, show
 
 _LEAST_ACCEPTED = 0.5

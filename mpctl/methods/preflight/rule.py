@@ -1,47 +1,125 @@
-"""A rule of the preflight: when it applies, which facts it needs, and what it says.
+"""A rule of the preflight: when it applies, which facts it needs, and what it finds.
 
-A rule is judged only when every fact it ``needs`` is known; otherwise :func:`unknown_facts` names what is missing.
+A rule is judged only when every fact it ``needs`` is known; otherwise :meth:`Rule.unknown_facts` names what is missing.
 So an unknown fact can neither refuse a rollout nor look like a check that passed. A rule that has something to say
 without a fact, but more with it, ``asks`` for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from mpctl.methods.method import Method
-from mpctl.methods.preflight.facts import Facts
-from mpctl.methods.preflight.findings import Finding, Severity
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
 
+Severity = Literal["refuse", "warn", "note"]
+_SEVERITIES: tuple[Severity, ...] = ("refuse", "warn", "note")  # the order in which a person should read them
+# A quantisation format of many schemes: the same name on both sides says nothing of bits.
+NAMES_NO_SCHEME = "compressed-tensors"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A finding of the preflight."""
+
+    id: str  # stable: scripts and --ignore name it
+    severity: Severity
+    reason: str  # one sentence with the values that led to it
+    source: str  # the document, issue or measurement behind the rule
+    todo: str  # the next step
+
+
+def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Refusals first, then warnings, then notes; the rules' own order within each."""
+    return tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity)))
+
+
+@dataclass(frozen=True)
+class ServiceFacts:
+    """Facts about a service before anything is changed, from the service, the cluster and the checkpoints. None means
+    unknown, never "no"."""
+
+    engine_version: str | None = None  # as found; an image reference will do
+    kserve_version: str | None = None
+    draft_kind: str | None = None  # the ``checkpoint`` of a method's row
+    served_context: int | None = None  # max_model_len
+    draft_context: int | None = None  # the draft's max_position_embeddings
+    tensor_parallel: int | None = None
+    data_parallel: int | None = None
+    target_params_b: float | None = None
+    draft_params_b: float | None = None
+    target_family: str | None = None
+    draft_family: str | None = None
+    target_name: str | None = None  # organisation/model
+    target_tokenizer_digest: str | None = None
+    draft_tokenizer_digest: str | None = None
+    target_added_tokens_digest: str | None = None
+    draft_added_tokens_digest: str | None = None
+    target_template_digest: str | None = None
+    draft_template_digest: str | None = None
+    target_hidden: int | None = None
+    draft_expects_hidden: int | None = None  # width of the target's hidden states that a head was built for
+    target_vocab: int | None = None
+    draft_reads_vocab: int | None = None  # size of the vocabulary that the draft reads
+    draft_vocab: int | None = None  # number of tokens that a head may propose
+    draft_map_rows: int | None = None  # length of the table from those to the target's tokens
+    draft_trained_for: str | None = None  # the target that a head's configuration names
+    target_mtp_layers: int | None = None  # layers of the target's own checkpoint that draft
+    medusa_heads: int | None = None
+    draft_mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass
+    draft_architectures: tuple[str, ...] | None = None
+    draft_block_size: int | None = None
+    thinking: bool | None = None  # the chat template thinks by default
+    enable_lora: bool | None = None
+    prefix_caching: bool | None = None
+    async_scheduling: bool | None = None  # the command line sets it
+    kv_cache_dtype: str | None = None
+    draft_kv_cache_dtype: str | None = None
+    quantization: str | None = None  # "none" for unquantised weights
+    draft_quantization: str | None = None
+    temperature: float | None = None
+    v2_runner: bool | None = None
+    device: str | None = None  # "CPU" or "GPU"
+    gpu: str | None = None  # the GPU's name
+    uses_storage_uris: bool | None = None
+    argv: tuple[str, ...] | None = None  # the engine's command line
+    plain_secrets: tuple[str, ...] = ()  # variables and flags with a secret in plain text
+    concurrency: int | None = None
+
+
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
-Outcome = tuple[Severity, str] | tuple[Severity, str, str] | None
-Judge = Callable[[Spec, Facts], Outcome]
+RuleOutcome = tuple[Severity, str] | tuple[Severity, str, str] | None
+Judge = Callable[[Spec, ServiceFacts], RuleOutcome]
 Applies = Callable[[Spec], bool]
+
+
+def speculates(spec: Spec) -> bool:
+    """Any method but none."""
+    return not spec.is_none
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One check; ``reason`` is why it exists, ``source`` and ``todo`` go into its findings."""
+    """One check; ``source`` and ``todo`` go into its findings."""
 
     id: str
-    reason: str
+    judge: Judge
     source: str
     todo: str
-    needs: tuple[str, ...]
-    asks: tuple[str, ...]
-    applies: Applies
-    judge: Judge
+    needs: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
+    applies: Applies = speculates
 
-    def unknown_facts(self, spec: Spec, facts: Facts) -> tuple[str, ...]:
+    def unknown_facts(self, spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
         """The facts this rule lacks for this spec; empty when it does not apply."""
         if not self.applies(spec):
             return ()
         return tuple(name for name in self.needs + self.asks if getattr(facts, name) is None)
 
-    def check(self, spec: Spec, facts: Facts) -> Finding | None:
+    def check(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
         """The finding, or None: not applicable, not known, or nothing wrong."""
         if not self.applies(spec) or any(getattr(facts, name) is None for name in self.needs):
             return None
@@ -52,27 +130,15 @@ class Rule:
         return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
 
 
-def rule(
-    rule_id: str,
-    *,
-    source: str,
-    todo: str,
-    needs: tuple[str, ...] = (),
-    asks: tuple[str, ...] = (),
-    applies: Applies | None = None,
-) -> Callable[[Judge], Rule]:
-    """Make a rule of a small function; its docstring is the rule's reason."""
+def fires(
+    severity: Severity, reason: str, condition: Callable[[Spec, ServiceFacts], object] = lambda _spec, _facts: True
+) -> Judge:
+    """A rule of one case; ``reason`` may name ``{spec.method}`` and ``{facts.gpu}``."""
 
-    def wrap(judge: Judge) -> Rule:
-        reason = " ".join((judge.__doc__ or "").split())
-        return Rule(rule_id, reason, source, todo, needs, asks, applies or speculates, judge)
+    def judge(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+        return (severity, reason.format(spec=spec, facts=facts)) if condition(spec, facts) else None
 
-    return wrap
-
-
-def speculates(spec: Spec) -> bool:
-    """Any method but none."""
-    return not spec.is_none
+    return judge
 
 
 def method_of(spec: Spec) -> Method:
@@ -95,9 +161,9 @@ def names_draft(spec: Spec) -> bool:
     return drafts_with_weights(spec) and spec.draft is not None
 
 
-def sets_key(*names: str) -> Applies:
-    """The configuration carries one of these keys."""
-    return lambda spec: any(spec.settings.get(name) is not None for name in names)
+def setting(name: str, value: object = None) -> Applies:
+    """The configuration carries a key, with this value where one is named."""
+    return lambda spec: spec.settings.get(name) is not None if value is None else spec.settings.get(name) == value
 
 
 def both(first: Applies, second: Applies) -> Applies:

@@ -12,7 +12,7 @@ from mpctl.estimate.facts import loaded_gib
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import load, select
 from mpctl.methods import build
-from mpctl.methods.preflight.pair import match
+from mpctl.methods.preflight.checks import match
 
 THINKS = "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>{% endif %}"
 NGRAM, _ = build("ngram")
@@ -171,7 +171,7 @@ def test_what_was_measured_elsewhere_is_passed_on():
     assert (found.engine_version, found.draft_kind) == ("0.32.0", "eagle3")
     assert (found.draft_context, found.draft_params_b, found.draft_family) == (2048, 0.5, "llama")
     assert (found.target_tokenizer_digest, found.draft_tokenizer_digest) == ("t", "d")
-    assert (found.target_is_moe, found.concurrency, found.temperature) == (True, 8, 0.0)
+    assert (found.concurrency, found.temperature) == (8, 0.0)
 
 
 QWEN3 = {

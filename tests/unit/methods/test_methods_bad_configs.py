@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.methods import Facts, build, engine_opinion, from_config, preflight_findings, validate
+from mpctl.methods import ServiceFacts, build, from_config, preflight_findings, validate
+from mpctl.methods.validate import engine_opinion
 
 CAPTURED = Path(__file__).parents[2] / "data" / "vllm" / "bad_configs_0.32.0.txt"
 LINE = re.compile(r"""^(?P<quote>['"])(?P<label>.+)(?P=quote)\s+[\d.]+s (?P<verdict>.+)$""")
@@ -105,7 +106,7 @@ WITHOUT_METHOD = {
     "json list": (None, "none"),
 }
 
-FACTS = Facts(tensor_parallel=1, draft_kind="model", served_context=2048, draft_context=2048)
+FACTS = ServiceFacts(tensor_parallel=1, draft_kind="model", served_context=2048, draft_context=2048)
 
 
 def captured():

@@ -2,22 +2,14 @@
 
 import pytest
 
-from mpctl.methods import (
-    METHODS,
-    REMOVED,
-    Facts,
-    build,
-    from_config,
-    preflight_findings,
-    removed_flags,
-    unknowns,
-)
+from mpctl.methods import METHODS, ServiceFacts, build, from_config, preflight_findings, unknowns
+from mpctl.methods.versions import REMOVED, removed_flags
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
 
 
 def test_a_check_made_in_part_is_not_called_unmade():
-    lines = unknowns(from_config(NGRAM), Facts())
+    lines = unknowns(from_config(NGRAM), ServiceFacts())
     assert "engine-too-old: checked in part, unknown: engine_version" in lines
     assert "thinking: not checked, unknown: thinking" in lines
 
@@ -26,21 +18,21 @@ def test_no_facts_no_refusal_and_many_unknowns():
     for name in METHODS:
         draft = "/d" if METHODS[name].needs_draft in ("head", "model") else None
         spec, _ = build(name, draft=draft)
-        refused = [finding.id for finding in preflight_findings(spec, Facts()) if finding.severity == "refuse"]
+        refused = [finding.id for finding in preflight_findings(spec, ServiceFacts()) if finding.severity == "refuse"]
         assert refused == (["no-proposer"] if name == "mlp_speculator" else [])
-    lines = unknowns(build("eagle3", draft="/d")[0], Facts())
+    lines = unknowns(build("eagle3", draft="/d")[0], ServiceFacts())
     assert any(line.startswith("draft-context:") and "served_context, draft_context" in line for line in lines)
     assert len({line.partition(":")[0] for line in lines}) == len(lines)
 
 
 def test_nothing_is_asked_for_what_does_not_apply():
-    lines = unknowns(build("ngram")[0], Facts())
+    lines = unknowns(build("ngram")[0], ServiceFacts())
     assert not any("draft" in line.partition(":")[0] for line in lines)
-    assert unknowns(from_config(None), Facts()) == ("removed-flags: not checked, unknown: argv",)
+    assert unknowns(from_config(None), ServiceFacts()) == ("removed-flags: not checked, unknown: argv",)
 
 
 def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
-    facts = Facts(
+    facts = ServiceFacts(
         engine_version="0.32.0",
         kserve_version="0.20.0",
         draft_kind="eagle3",
@@ -65,7 +57,6 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
         draft_added_tokens_digest="a",
         target_template_digest="c",
         draft_template_digest="c",
-        target_is_moe=False,
         thinking=True,
         enable_lora=False,
         prefix_caching=True,
@@ -86,7 +77,8 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
 
 
 def test_the_order_is_refuse_warn_note():
-    findings = preflight_findings(from_config(NGRAM), Facts(thinking=True, async_scheduling=True, concurrency=256))
+    facts = ServiceFacts(thinking=True, async_scheduling=True, concurrency=256)
+    findings = preflight_findings(from_config(NGRAM), facts)
     severities = [finding.severity for finding in findings]
     assert severities == sorted(severities, key=["refuse", "warn", "note"].index)
     assert set(severities) == {"refuse", "warn", "note"}
@@ -111,7 +103,6 @@ def test_the_tables_name_their_sources():
         "--ngram-prompt-lookup-max",
         "--ngram-prompt-lookup-min",
         "--use-v2-block-manager",
-        "vllm:spec_decode_draft_acceptance_rate",
         "disable_by_batch_size",
         "acceptance_method",
     ],

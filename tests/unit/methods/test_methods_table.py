@@ -29,7 +29,6 @@ def test_no_other_module_names_a_method():
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)
 def test_a_row_is_complete(method):
-    assert bool(method.defaults) <= bool(method.defaults_source)
     assert method.loads_weights == (method.checkpoint is not None)
     assert method.for_one_target <= method.loads_weights
 

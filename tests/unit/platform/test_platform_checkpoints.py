@@ -17,7 +17,7 @@ from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
 from mpctl.methods import build, preflight_findings
-from mpctl.methods.preflight.pair import match
+from mpctl.methods.preflight.checks import match
 from mpctl.platform import hub, tokens
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 

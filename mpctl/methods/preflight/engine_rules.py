@@ -1,0 +1,511 @@
+"""Rules about the engine and its traffic: releases, keys, flags, runners, and what requests ask for.
+
+A row says when a rule applies and which facts it needs; the comment above a row or the docstring of its function says
+why the rule exists.
+"""
+
+from __future__ import annotations
+
+from mpctl.methods.keys import KEYS, is_int
+from mpctl.methods.preflight.rule import (
+    Rule,
+    RuleOutcome,
+    ServiceFacts,
+    both,
+    drafts_with_weights,
+    fires,
+    method_of,
+    names_draft,
+    setting,
+    speculates,
+    where,
+)
+from mpctl.methods.spec import INFERRED, Spec
+from mpctl.methods.table import METHODS, UNMANAGED
+from mpctl.methods.versions import Version, parse_version, removed_flags, show
+
+SCHEDULED_SINCE: Version = (0, 33, 0)  # Model Runner V2 drafts by num_speculative_tokens_per_batch_size
+# GPUs whose default attention replays decode graphs of any length (flash_attn.py: FlashAttention 3 and newer).
+VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
+_SCHEDULE = "num_speculative_tokens_per_batch_size"
+_ADAPTIVE = "enable_adaptive_verification"
+_DRAFT_TP = "draft_tensor_parallel_size"
+_VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
+# Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
+_BEST_K = ((256, 2), (128, 2), (64, 3))
+_HIGH_TEMPERATURE = 1.0
+
+
+def _value_of(facts: ServiceFacts, flag: str) -> str | None:
+    """The value of a flag on the engine's command line, "" for a switch; None when absent."""
+    argv = facts.argv or ()
+    for index, word in enumerate(argv):
+        name, equals, value = word.partition("=")
+        if name.replace("_", "-") == flag:
+            return value if equals else argv[index + 1] if index + 1 < len(argv) else ""
+    return None
+
+
+def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    if spec.known or spec.method == INFERRED:
+        return None
+    kind = "runs code or writes data we cannot judge" if spec.method in UNMANAGED else "is not known to this version"
+    return "refuse", f"method '{spec.method}' {kind}"
+
+
+def _engine_too_old(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """An engine older than the method exits at start-up, or worse, ignores it."""
+    floor = method_of(spec).floor
+    version = parse_version(facts.engine_version)
+    if version is None:
+        return None  # engine-version-unknown
+    if floor is None:
+        reason = f"no document says which release brought {spec.method}; 0.32.0 knows it, the engine is {show(version)}"
+        return ("note", reason, "start it once on a test service") if spec.known and version < (0, 32, 0) else None
+    if version >= floor.version:
+        return None
+    return "refuse", f"{spec.method} needs vLLM {show(floor.version)} ({floor.source}), the engine is {show(version)}"
+
+
+def _engine_version_unknown(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """An engine whose image tells no version cannot be compared with the releases that have the method."""
+    if parse_version(facts.engine_version) is not None:
+        return None
+    state = "is unknown" if facts.engine_version is None else f"cannot be read from its image {facts.engine_version}"
+    return "note", f"the engine's version {state}: whether it has {spec.method} was not checked"
+
+
+def _engine_too_new(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """An engine that no longer has the method exits at start-up."""
+    ceiling, version = method_of(spec).ceiling, parse_version(facts.engine_version)
+    if ceiling is None or version is None or version < ceiling.version:
+        return None
+    reason = f"{spec.method} is gone since vLLM {show(ceiling.version)} ({ceiling.source})"
+    return "refuse", f"{reason}, the engine is {show(version)}"
+
+
+def _key_too_new(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A key that the engine does not know makes it exit at start-up."""
+    version = parse_version(facts.engine_version)
+    keys = [KEYS[name] for name in spec.settings if name in KEYS]
+    late = [f"{key.name} (since {show(key.since)})" for key in keys if key.since and version and version < key.since]
+    return ("refuse", f"vLLM {show(version)} does not know {', '.join(late)}") if late and version else None
+
+
+def _removed_flags(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A flag the engine no longer has makes it exit at start-up."""
+    gone = removed_flags(facts.argv or ())
+    listed = "; ".join(f"{entry.name} (gone since {entry.since}, use {entry.replacement})" for entry in gone)
+    return ("warn" if spec.is_none else "refuse", f"the command line carries {listed}") if gone else None
+
+
+def _only_on_v1(spec: Spec) -> bool:
+    """Model Runner V2 has no proposer for it: suffix, Medusa, parallel heads and models, two vocabularies."""
+    method = method_of(spec)
+    parallel = spec.settings.get("parallel_drafting") is True and method.parallel_drafting == "optional"
+    return parallel or not method.v2_runner or spec.settings.get("use_heterogeneous_vocab") is True
+
+
+def _runner_matters(spec: Spec) -> bool:
+    method = method_of(spec)
+    if spec.is_none or not method.has_proposer:
+        return False
+    return spec.settings.get(_ADAPTIVE) is True or _only_on_v1(spec) or not method.v1_runner
+
+
+def _model_runner(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A method one runner lacks moves the candidate to the other runner, or does not start."""
+    adaptive = spec.settings.get(_ADAPTIVE) is True
+    if facts.v2_runner is False and (not method_of(spec).v1_runner or adaptive):
+        what = "adaptive verification" if adaptive and method_of(spec).v1_runner else spec.method
+        todo = "a CPU build without Triton has V1 alone: use eagle3, or dflash for one pass"
+        todo = todo if facts.device == "CPU" else "remove VLLM_USE_V2_MODEL_RUNNER=0"
+        return "refuse", f"{what} needs Model Runner V2, the service runs V1", todo
+    if not _only_on_v1(spec) or facts.v2_runner is False:
+        return None
+    if facts.v2_runner:
+        return "warn", f"Model Runner V2 lacks {spec.method}: the candidate runs on V1, the baseline on V2"
+    return "note", f"Model Runner V2 lacks {spec.method}: on vLLM 0.29 and newer the candidate falls back to V1"
+
+
+def _kserve_storage_uris(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Before 0.16 KServe does not know storageUris; the pod comes up with neither target nor draft mounted."""
+    version = parse_version(facts.kserve_version)
+    if not facts.uses_storage_uris:
+        return None
+    if version is None:
+        return "note", f"'{facts.kserve_version}' tells no version, so storageUris was not checked", "name the version"
+    return ("refuse", f"storageUris needs KServe 0.16, the cluster has {show(version)}") if version < (0, 16) else None
+
+
+def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Verification that follows the load needs a late release, full graphs and attention of any length."""
+    version, since = parse_version(facts.engine_version), method_of(spec).adaptive_since
+    if version is not None and since is not None and version < since:
+        todo = "raise the engine image, or remove the key"
+        return "refuse", f"adaptive verification with {spec.method} needs vLLM {show(since)}, not {show(version)}", todo
+    if facts.enable_lora:
+        return "refuse", "adaptive verification does not go with LoRA: the engine exits at start-up"
+    stages = _value_of(facts, "--pipeline-parallel-size") or _value_of(facts, "-pp")
+    if stages not in (None, "1"):
+        return "refuse", f"adaptive verification does not go with pipeline parallel size {stages}"
+    if _value_of(facts, "--enforce-eager") is not None:
+        return "refuse", "adaptive verification needs CUDA graphs, and --enforce-eager is set", "remove --enforce-eager"
+    if _value_of(facts, "--attention-backend") == "TRITON_ATTN" or facts.device == "CPU":
+        return None
+    todo = "serve with --attention-backend TRITON_ATTN, and measure the baseline with it, too"
+    if facts.gpu is None:
+        return "note", f"only on {', '.join(VARIABLE_GRAPHS)} the default attention backend is enough", todo
+    if facts.gpu.upper().startswith(VARIABLE_GRAPHS):
+        return None
+    return "refuse", f"on {facts.gpu} the default attention backend cannot replay graphs of any length", todo
+
+
+def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A batch-size schedule for K collapses on one runner, is ignored on the other before 0.33 and dropped under data
+    parallelism."""
+    if facts.data_parallel is not None and facts.data_parallel > 1:
+        return "refuse", f"the engine drops the K schedule with data parallel size {facts.data_parallel}"
+    version, method = parse_version(facts.engine_version), method_of(spec)
+    late = version is not None and version >= SCHEDULED_SINCE
+    if facts.v2_runner is False or not method.v2_runner:
+        if late and not method.v2_runner:
+            return "refuse", f"Model Runner V1, which alone has {spec.method}, drops the K schedule"
+        why = "on Model Runner V1 throughput collapses where the batch crosses a threshold, and graphs go piecewise"
+        return "warn", why
+    if late:
+        return None
+    if facts.v2_runner and not method.drafts_in_one_pass and method.loads_weights:
+        return "warn", f"Model Runner V2 drafts the full K with {spec.method} whatever the schedule says"
+    return "warn", "a K schedule is honoured only by some runner and method combinations"
+
+
+def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Heads with more than the method's own run on Model Runner V2 of a late release; elsewhere they draft badly."""
+    variants, version = method_of(spec).variants, parse_version(facts.engine_version)
+    variant = next((row for row in variants if set(row.architectures) & set(facts.draft_architectures or ())), None)
+    special = {key for row in variants for key in row.own_keys if spec.settings.get(key) is not None}
+    if foreign := sorted(special - set(variant.own_keys if variant else ())):
+        return "refuse", f"{', '.join(foreign)} is for another kind of head", "remove it"
+    if variant is None:
+        return None
+    head = f"the draft is a {variant.name} head, which"
+    if version is not None and version < variant.since:
+        old = f"vLLM {show(version)} drafts with it as with plain {spec.method}, and does not say so"
+        return "refuse", f"{head} needs vLLM {show(variant.since)}: {old}"
+    if facts.v2_runner is False:
+        return "refuse", f"{head} Model Runner V2 alone runs", "remove VLLM_USE_V2_MODEL_RUNNER=0"
+    if variant.k_below_block and facts.draft_block_size and spec.k not in (None, facts.draft_block_size - 1):
+        wanted = facts.draft_block_size - 1
+        reason = f"K must be {wanted} for this {variant.name} head, one less than its blocks, not {spec.k}"
+        return "refuse", reason, f"--set num_speculative_tokens={wanted}"
+    if not variant.own_keys and _value_of(facts, "--watermark-config") is not None:
+        return "refuse", f"--watermark-config does not go with a {variant.name} head", "remove --watermark-config"
+    return None
+
+
+def _draft_tensor_parallel(spec: Spec, facts: ServiceFacts) -> bool:
+    size = spec.settings[_DRAFT_TP]
+    return is_int(size) and size not in (1, facts.tensor_parallel)
+
+
+def _lora(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Adapters must not load into the draft, and the draft does not know them."""
+    draft = f"adapters apply to the target only, the {spec.method} draft proposes as the base model would"
+    crashed = f"{spec.method} with LoRA has crashed the engine"
+    return ("warn", f"LoRA is on: {draft if drafts_with_weights(spec) else crashed}") if facts.enable_lora else None
+
+
+def _high_concurrency(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A full batch leaves no idle compute: verifying K tokens per request costs throughput."""
+    k, concurrency = spec.k or 0, facts.concurrency or 0
+    best = next((best for least, best in _BEST_K if concurrency >= least), None)
+    if best is None or k <= best:
+        return None
+    tokens = concurrency * (k + 1)
+    return "warn", f"K={k} at concurrency {concurrency} verifies {tokens} tokens a step; K<={best} was best there"
+
+
+def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """The trees are walked on the host for every request of the batch."""
+    limit, expected = method_of(spec).busy_above or 0, facts.concurrency or 0
+    if expected <= limit:
+        return None
+    return "warn", f"{spec.method} slowed down above {limit} concurrent requests, {expected} expected"
+
+
+RULES = (
+    # A token in plain text is readable wherever the manifest is.
+    Rule(
+        "plain-secret",
+        lambda spec, facts: (
+            ("warn", f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records")
+            if facts.plain_secrets
+            else None
+        ),
+        source="mpctl records manifests in revisions, whose readers see the value",
+        todo="take it from a Secret: env: [{name: NAME, valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}}]",
+        applies=lambda spec: True,
+    ),
+    # Only methods whose needs and losses are known are rolled out.
+    Rule(
+        "unmanaged-method",
+        _unmanaged_method,
+        source="vLLM 0.32.0: custom_class runs user code, extract_hidden_states writes them to disk",
+        todo="use one of: " + ", ".join(METHODS),
+    ),
+    # A configuration without a method leaves it to the engine, and every check below with it.
+    Rule(
+        "method-inferred",
+        fires("warn", "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"),
+        source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
+        todo="write the method out, so that an engine upgrade cannot change it",
+        applies=lambda spec: spec.method == INFERRED,
+    ),
+    # The V1 and V2 engines accept its configuration and have nothing that runs it.
+    Rule(
+        "no-proposer",
+        fires("refuse", "no current engine runs {spec.method}: it ended with the V0 engine"),
+        source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
+        todo="use an eagle3 head for the same target",
+        applies=where(lambda method: not method.has_proposer),
+    ),
+    Rule(
+        "engine-too-old",
+        _engine_too_old,
+        source="first releases: "
+        + "; ".join(f"{row.name} {show(row.floor.version)}" for row in METHODS.values() if row.floor),
+        todo="raise the engine image, or choose a method the engine has",
+        asks=("engine_version",),
+    ),
+    Rule(
+        "engine-version-unknown",
+        _engine_version_unknown,
+        source="first and last releases of the methods: docs/reference/methods.md",
+        todo="pin the image by a tag with vLLM's version",
+        asks=("engine_version",),
+    ),
+    Rule(
+        "engine-too-new",
+        _engine_too_new,
+        source="releases without it: "
+        + "; ".join(f"{row.name} {show(row.ceiling.version)}" for row in METHODS.values() if row.ceiling),
+        todo="choose another method, or keep the engine image",
+        needs=("engine_version",),
+    ),
+    Rule(
+        "removed-flags",
+        _removed_flags,
+        source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags",
+        todo="remove them; `mpctl` writes --speculative-config",
+        needs=("argv",),
+        applies=lambda spec: True,
+    ),
+    # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
+    Rule(
+        "custom-logits-processors",
+        fires(
+            "refuse",
+            "the command line carries --logits-processors",
+            lambda spec, facts: _value_of(facts, "--logits-processors") is not None,
+        ),
+        source="vLLM 0.32.0, build_logitsprocs; PR #19482",
+        todo="remove --logits-processors, or leave this service without speculation",
+        needs=("argv",),
+    ),
+    # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
+    Rule(
+        "fast-prefill",
+        fires(
+            "refuse",
+            "--kv-sharing-fast-prefill does not go with {spec.method}",
+            lambda spec, facts: _value_of(facts, "--kv-sharing-fast-prefill") is not None,
+        ),
+        source=_VLLM,
+        todo="remove --kv-sharing-fast-prefill",
+        needs=("argv",),
+        applies=where(lambda method: method.prompt_states),
+    ),
+    # Some proposers need the last tokens on the host, so the engine cannot schedule ahead.
+    Rule(
+        "async-scheduling",
+        fires(
+            "refuse",
+            "--async-scheduling is set and {spec.method} does not support it: the engine exits at start-up",
+            lambda spec, facts: facts.async_scheduling,
+        ),
+        source=_VLLM + "; seen in the log of 0.32.0; Alauda guide, caveats",
+        todo="remove --async-scheduling, or use ngram_gpu or a head, which keep it",
+        needs=("async_scheduling",),
+        applies=lambda spec: (
+            method_of(spec).disables_async_scheduling or spec.settings.get("disable_padded_drafter_batch") is True
+        ),
+    ),
+    Rule(
+        "model-runner",
+        _model_runner,
+        source="vLLM 0.32.0, _get_v2_model_runner_unsupported_features and its V1 counterpart; V2 is default from 0.29",
+        todo="measure the baseline with VLLM_USE_V2_MODEL_RUNNER=0 too, or the runners are compared, not the method",
+        asks=("v2_runner",),
+        applies=_runner_matters,
+    ),
+    # Its buffers lie in pinned memory, which only a GPU's driver gives.
+    Rule(
+        "gpu-needed",
+        fires(
+            "refuse",
+            "{spec.method} needs a GPU, the engine runs on a CPU",
+            lambda spec, facts: facts.device == "CPU",
+        ),
+        source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
+        todo="use ngram, which looks the same tokens up",
+        needs=("device",),
+        applies=where(lambda method: method.needs_gpu),
+    ),
+    # The draft runs on one GPU or on all of the target's.
+    Rule(
+        "draft-tensor-parallel",
+        fires(
+            "refuse",
+            "draft_tensor_parallel_size is {spec.settings[draft_tensor_parallel_size]}, the target's tensor parallel "
+            "size is {facts.tensor_parallel}",
+            _draft_tensor_parallel,
+        ),
+        source="vLLM 0.32.0, _verify_and_get_draft_tp",
+        todo="leave draft_tensor_parallel_size out, or set it to 1",
+        needs=("tensor_parallel",),
+        applies=both(names_draft, setting(_DRAFT_TP)),
+    ),
+    Rule(
+        "kserve-storage-uris",
+        _kserve_storage_uris,
+        source="KServe 0.16, predictor.storageUris; Alauda guide option A",
+        todo="upgrade KServe, or stage target and draft on one PVC or in one Modelcar image",
+        needs=("uses_storage_uris", "kserve_version"),
+    ),
+    Rule(
+        "key-too-new",
+        _key_too_new,
+        source="vLLM 0.33.0, vllm/config/speculative.py; 0.32.0 exits at a key that it does not know",
+        todo="remove the key, or raise the engine image",
+        needs=("engine_version",),
+        applies=lambda spec: speculates(spec) and any(KEYS[key].since for key in spec.settings if key in KEYS),
+    ),
+    Rule(
+        "adaptive-verification",
+        _adaptive_verification,
+        source="vLLM 0.33.0, _validate_adaptive_verification and adaptive_verification.py; 0.32.0: dspark only",
+        todo=f"remove {_ADAPTIVE}",
+        asks=("engine_version", "gpu"),
+        applies=lambda spec: spec.settings.get(_ADAPTIVE) is True,
+    ),
+    Rule(
+        "dynamic-k",
+        _dynamic_k,
+        source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374; 0.33.0 vllm.py",
+        todo="use one K; a bench with several values of --concurrency compares K at each",
+        asks=("data_parallel", "v2_runner", "engine_version"),
+        applies=setting(_SCHEDULE),
+    ),
+    Rule(
+        "draft-variant",
+        _draft_variant,
+        source="vLLM 0.33.0: _is_dflash_candidate_draft, is_xpress, WatermarkConfig; LiLiCorr's speculator",
+        todo="raise the engine image, or use a head of the plain method",
+        needs=("draft_architectures",),
+        asks=("engine_version", "v2_runner"),
+        applies=both(drafts_with_weights, where(lambda method: method.variants)),
+    ),
+)
+
+TRAFFIC_RULES = (
+    # Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design.
+    Rule(
+        "synthetic-acceptance",
+        fires("refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"),
+        source="vLLM 0.32.0: accepts drafts by lot, whatever the target says",
+        todo="remove rejection_sample_method; it is for drills on a service without users",
+        applies=setting("rejection_sample_method", "synthetic"),
+    ),
+    # Lossy acceptance changes the answers: no measurement of speed makes up for it.
+    Rule(
+        "lossy-acceptance",
+        fires("refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"),
+        source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
+        todo="remove rejection_sample_method, or set standard or block",
+        applies=setting("rejection_sample_method", "fly"),
+    ),
+    # A think block is new text: there is nothing to look up.
+    Rule(
+        "thinking",
+        fires(
+            "warn",
+            "the model thinks by default, and {spec.method} cannot propose a think block",
+            lambda spec, facts: facts.thinking,
+        ),
+        source="Modelplane example qwen3-8b-speculative-decoding, which turns Qwen3's thinking off",
+        todo='serve with --default-chat-template-kwargs {"enable_thinking": false}, or use a head',
+        needs=("thinking",),
+        applies=where(lambda method: not method.loads_weights),
+    ),
+    Rule(
+        "lora",
+        _lora,
+        source="vLLM #4872, PR #11966, #20284 (n-gram); sglang #28395, #34337",
+        todo="measure each adapter; a draft follows the base model, so acceptance falls with every adapter",
+        needs=("enable_lora",),
+    ),
+    Rule(
+        "mtp-prefix-caching",
+        fires(
+            "warn",
+            "{spec.method} with prefix caching has ended in illegal memory accesses",
+            lambda spec, facts: facts.prefix_caching,
+        ),
+        source="vLLM #40756, club-3090 #1052",
+        todo="watch restarts during the rollout, or serve with --no-enable-prefix-caching",
+        needs=("prefix_caching",),
+        applies=where(lambda method: method.prefix_caching_crashes),
+    ),
+    # The flatter the target's distribution, the fewer proposals it accepts.
+    Rule(
+        "high-temperature",
+        fires(
+            "warn",
+            "requests sample at temperature {facts.temperature:g}, where acceptance is lowest",
+            lambda spec, facts: (facts.temperature or 0.0) >= _HIGH_TEMPERATURE,
+        ),
+        source="Alauda guide; 0.75x at temperature 1 against 1.0-1.3x at 0 for ngram on new text (vLLM 0.32.0, CPU)",
+        todo="measure with the temperature of production",
+        needs=("temperature",),
+    ),
+    Rule(
+        "high-concurrency",
+        _high_concurrency,
+        source="Ruiz logs (390 cells): best K 2-3 at 64, 2 at 128, 1-2 at 256; vLLM #16258, #9565, #17984",
+        todo="lower K; a bench with several values of --concurrency names where the gain ends",
+        needs=("concurrency",),
+        applies=lambda spec: speculates(spec) and spec.k is not None,
+    ),
+    Rule(
+        "suffix-concurrency",
+        _busy,
+        source="ArcticInference #185, #47",
+        todo="measure at this concurrency, or use ngram_gpu",
+        needs=("concurrency",),
+        applies=where(lambda method: method.busy_above),
+    ),
+    # A draft that always takes its best token is refused more often when the target samples.
+    Rule(
+        "greedy-draft",
+        fires(
+            "note",
+            "the draft proposes greedily while requests sample at temperature {facts.temperature:g}",
+            lambda spec, facts: facts.temperature,
+        ),
+        source="vLLM PR #24322: a model drafting for itself kept 2.82 of 4 at temperature 1",
+        todo="try draft_sample_method=probabilistic; it costs memory for the draft's logits",
+        needs=("temperature",),
+        applies=both(drafts_with_weights, lambda spec: spec.settings.get("draft_sample_method") != "probabilistic"),
+    ),
+)
