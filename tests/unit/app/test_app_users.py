@@ -21,12 +21,15 @@ QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 
 class Busy(MemorySession):
     """Users send requests to the serving engine all the time; ``first``: boundary before which they send none,
-    ``answer_s``: time of an answer."""
+    ``answer_s``: time of an answer, ``routed``: through a route that mirrors and splits, ``slower``: by how much the
+    second of two pods is."""
 
-    def __init__(self, *, room=2, first=0, answer_s=2.0, **given):
+    def __init__(self, *, room=2, first=0, answer_s=2.0, routed=False, slower=0.0, **given):
         super().__init__(**given)
         self.memory.room = room
-        self.first, self.answer_s = first, answer_s
+        self.first, self.answer_s, self.slower = first, answer_s, slower
+        if routed:
+            self.memory.context.platform.route = lambda name, steps, *, mirror=0, force=False: {"name": "users"}
         self.memory.watch = self._request
 
     def _request(self, where):
@@ -46,7 +49,15 @@ class Busy(MemorySession):
 
     def counters(self):
         self.memory.boundary("users")
-        return super().counters()
+        read = super().counters()
+        if not self.slower:
+            return read
+        (pod,) = read.engines.values()
+        both = {
+            name: replace(pod, tpot_count=4000.0, tpot_seconds=40.0 * factor, started=0.0)
+            for name, factor in (("pod-1", 1.0), ("pod-2", 1.0 + self.slower))
+        }
+        return EngineCounters(both, {}, 2)
 
 
 def request(measure_on="auto", policy=None, **traffic):
@@ -117,32 +128,56 @@ def test_the_same_command_continues_a_measurement_beside_users(room):
     assert len({entry.operation for entry in again.memory.disk.ledger}) == 1
 
 
-def test_without_room_it_is_refused_before_anything_starts():
-    session = Busy(room=0)
-    with pytest.raises(Refused) as caught:
-        rollout.run(session, request())
-    assert "users send 0.1 requests/s to 1 pod, and the baseline cannot be measured" in caught.value.message
-    assert "room for 0 engines" in caught.value.message
-    assert untouched(session)
+ROUTED = {"room": 1, "routed": True}
+SPOILED = {
+    "the service itself": ({}, request("service"), "the baseline cannot be measured while they do"),
+    "users in the figures by tokens": ({}, request(policy=Policy(max_token_gap=1.0)), "max_token_gap of 1 would let"),
+    "users in the figures by the cache": (
+        {},
+        request(policy=Policy(max_cache_gap=1.0)),
+        "max_cache_gap of 1 would let",
+    ),
+    "nothing is free": ({"room": 0}, request(), "nothing runs beside it, either: room for 0 engines"),
+    "a pair in room for one": ({"room": 1}, request("pair"), "needs room for 2 engines, 1 is free"),
+    "turns take too long": ({"room": 1}, request("turns", measure_limit_s=60.0), "above --measure-limit of 1 min"),
+    "too few turns": (
+        {"room": 1},
+        replace(request("turns"), measurement=replace(QUICK, rounds=4)),
+        "4 pairs of turns decide nothing",
+    ),
+    "in place": ({"room": 1}, replace(request(), strategy="in-place"), "--strategy in-place runs no engine beside"),
+    "no route mirrors": ({"room": 1}, request("mirror"), "no route leads to an engine"),
+    "no route splits": ({"room": 1}, request("split", users_share_percent=50), "no route leads to an engine"),
+    "copies take too long": (ROUTED, request("mirror", measure_limit_s=60.0), "at this load, above --measure-limit"),
+    "too few copies": (ROUTED, request("mirror", mirror_percent=10), "a promotion needs 100 %"),
+    "a split without consent": (ROUTED, request("split"), "needs your consent that 50 % of users' requests"),
+    "more than a pod's share": (ROUTED, request("split", users_share_percent=60), "60 % load the candidate more"),
+    "less than a pod's share": (ROUTED, request("split", users_share_percent=5), "5 % load the candidate less"),
+    "rare users": (ROUTED, request("mirror", users_window_s=20.0), "at least 0.1 are needed"),
+    "pods that differ": (
+        {**ROUTED, "slower": 0.2},
+        request("split", users_share_percent=33),
+        "differ by 20 %, so no candidate pod can be judged beside them",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("room", "asked", "message"),
-    [
-        (2, request("service"), "the baseline cannot be measured while they do"),
-        (1, request("pair"), "needs room for 2 engines, 1 is free"),
-        (1, request("turns", measure_limit_s=60.0), "above --measure-limit of 1 min"),
-        (2, request(policy=Policy(max_token_gap=1.0)), "max_token_gap of 1 would let their requests into the figures"),
-        (2, request(policy=Policy(max_cache_gap=1.0)), "max_cache_gap of 1 would let their requests into the figures"),
-        (1, replace(request(), strategy="in-place"), "--strategy in-place runs no engine beside the service"),
-    ],
-)
-def test_what_users_would_spoil_is_refused_before_anything_starts(room, asked, message):
-    session = Busy(room=room)
+@pytest.mark.parametrize(("service", "asked", "message"), SPOILED.values(), ids=SPOILED)
+def test_what_users_would_spoil_is_refused_before_anything_starts(service, asked, message):
+    session = Busy(**service)
     with pytest.raises(Refused) as caught:
         rollout.run(session, asked)
     assert message in caught.value.message
     assert caught.value.exit_code == 9
+    assert caught.value.hint
+    assert untouched(session)
+
+
+def test_copies_of_users_who_do_not_come_are_refused_before_anything_starts():
+    session = MemorySession()
+    with pytest.raises(Refused, match="no user was seen, so there is nothing to judge by"):
+        session.memory.context.platform.route = lambda *_, **__: {"name": "users"}
+        rollout.run(session, request("mirror"))
     assert untouched(session)
 
 
