@@ -2,7 +2,6 @@
 
 import ast
 import re
-from pathlib import Path
 
 import click
 import pytest
@@ -11,22 +10,12 @@ from mpctl import commands
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.root import cli
 from mpctl.platform.kubernetes.api.connection import namespace_of
+from tests.printed import modules, templates
 
-PACKAGE = Path(commands.__file__).parent
 # "mpctl rollback ..." in a text of the program. Help texts and docstrings show examples and are not printed as advice.
 PRINTED = re.compile(rf"\bmpctl (?:{'|'.join(COMMANDS)})\b")
 HELP = {"help", "epilog", "short_help"}
-HELP_PAGES = {"cli/root_help.py", "cli/shell/help.py", "cli/shell/completion.py"}
-# Marks by which a file of ours is recognised, and a page for readers on other machines.
-NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py", "report/junit.py"}
 BUILDERS = {"line", "command", "_command"}
-
-
-def modules():
-    for path in sorted(PACKAGE.rglob("*.py")):
-        name = path.relative_to(PACKAGE).as_posix()
-        if name not in HELP_PAGES | NOT_ADVICE:
-            yield name, ast.parse(path.read_text(encoding="utf-8"))
 
 
 def exempt(tree):
@@ -66,31 +55,8 @@ def test_what_is_suggested_next_is_a_command_of_the_helper():
     assert suggested == []
 
 
-def templates():
-    """Every call that builds a command: its words, with a stand-in for each that is known when it runs only."""
-    for name, tree in modules():
-        for call in ast.walk(tree):
-            if not isinstance(call, ast.Call) or not call.args:
-                continue
-            builder = getattr(call.func, "attr", "")
-            of_mpctl = builder == "line" and getattr(call.func.value, "id", "") == "commands"
-            if getattr(getattr(call.func, "value", None), "id", "") == "click":
-                continue
-            if not (of_mpctl or builder in ("command", "_command")):
-                continue
-            if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
-                words = [_word(argument) for argument in call.args if not isinstance(argument, ast.Starred)]
-                if not of_mpctl:  # they put the service behind the verb
-                    words.insert(2 if words[0] == "local" else 1, "qwen")
-                yield pytest.param(words, id=f"{name}:{call.lineno}")
-
-
-def _word(node):
-    return str(node.value) if isinstance(node, ast.Constant) else "1"
-
-
 @pytest.mark.parametrize("option", [("--context", "prod"), ("--platform", "local")])
-@pytest.mark.parametrize("words", [*templates()])
+@pytest.mark.parametrize("words", [pytest.param(words, id=where) for where, words in templates()])
 def test_every_command_of_a_message_is_one_that_the_program_takes(words, option, monkeypatch):
     monkeypatch.setattr(commands, "_reader", commands.Reader(find_options=lambda: (option,)))
     program, *line = commands.line(*words, namespace="team-a").split(" ")

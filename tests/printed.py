@@ -1,0 +1,97 @@
+"""Commands that messages print: every call that builds one, with a stand-in for each word that only a run knows."""
+
+from __future__ import annotations
+
+import ast
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+from mpctl import commands
+
+PACKAGE = Path(commands.__file__).parent
+UNKNOWN = "1"  # the stand-in
+HELP_PAGES = {"cli/root_help.py", "cli/shell/help.py", "cli/shell/completion.py"}
+# Marks by which a file of ours is recognised, and a page for readers on other machines.
+NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py", "report/junit.py"}
+
+
+def modules() -> Iterator[tuple[str, ast.Module]]:
+    """Every module of the program that prints advice."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        name = path.relative_to(PACKAGE).as_posix()
+        if name not in HELP_PAGES | NOT_ADVICE:
+            yield name, ast.parse(path.read_text(encoding="utf-8"))
+
+
+def templates() -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Where a command is built, and its words."""
+    for name, tree in modules():
+        for call in ast.walk(tree):
+            if not isinstance(call, ast.Call) or not call.args:
+                continue
+            builder = getattr(call.func, "attr", "")
+            receiver = getattr(getattr(call.func, "value", None), "id", "")
+            of_mpctl = builder == "line" and receiver == "commands"
+            if receiver == "click" or not (of_mpctl or builder in ("command", "_command")):
+                continue
+            if isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str):
+                words = [_word(argument) for argument in call.args if not isinstance(argument, ast.Starred)]
+                if not of_mpctl:  # they put the service behind the verb
+                    words.insert(2 if words[0] == "local" else 1, "qwen")
+                yield f"{name}:{call.lineno}", tuple(words)
+
+
+def _word(node: ast.expr) -> str:
+    return str(node.value) if isinstance(node, ast.Constant) else UNKNOWN
+
+
+CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster/")
+THIS_MACHINE = ("platform/local/", "app/local.py", "app/session/local.py", "app/session/open.py", "cli/local/")
+ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
+    "local": ("capacity", "connect", "rbac"),
+    "kubernetes": ("capacity", "connect", "local"),
+}
+DRY = ("rollout", "rollback")
+LAST = ("retire", "resume", "abandon", "unlock", "history --purge", "local")  # in this order, after all that reads
+ENDLESS = ("watch", "status")  # without --once, and with -w
+_OF_SERVICE = {"abandon", "diff", "history", "resume", "retire", "rollback", "rollout", "status", "unlock"}
+
+
+def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -> list[tuple[str, ...]]:
+    """The words of every command that messages print on ``platform``, local or kubernetes, for a service that was
+    rolled out: as they are printed, except that those that change the service are dry runs. ``files``: those that a
+    stand-in means."""
+    others = CLUSTER if platform == "local" else THIS_MACHINE
+    found: dict[tuple[str, ...], str] = {}
+    for where, words in templates():
+        if not where.startswith(others) and words[0] not in ELSEWHERE[platform]:
+            named = tuple(_real(words, position, service, files) for position in range(len(words)))
+            line = tuple(shlex.split(commands.line(*named, namespace=namespace))[1:])
+            dry = ("--dry-run=client",) if words[0] in DRY else ()
+            found[(*line, *dry)] = " ".join(word for word in words if word not in ("qwen", UNKNOWN))
+    rank = {
+        line: next((n for n, verb in enumerate(LAST, 1) if text.startswith(verb)), 0) for line, text in found.items()
+    }
+    return sorted(found, key=lambda line: (rank[line], line))
+
+
+def is_endless(line: tuple[str, ...]) -> bool:
+    """Whether a command runs until somebody ends it."""
+    return line[0] in ENDLESS and ("-w" in line or (line[0] == "watch" and "--once" not in line))
+
+
+def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, str]) -> str:
+    word, before = words[position], words[position - 1] if position else ""
+    if word == "qwen" or (word == UNKNOWN and before in (*_OF_SERVICE, "up", "down")):
+        return service
+    if before == "--to-revision" or word == "N":
+        return "1"
+    means = {
+        "METHOD": "ngram",
+        "MANIFEST": files["manifest"],
+        "service.yaml": files["manifest"],
+        "FILE": files["prices"],
+    }
+    stand_ins = {"-f": files["manifest"], "--spec": "ngram", "compare": files["run"], "report": "rollout-1"}
+    return means.get(word, stand_ins.get(before, word) if word == UNKNOWN else word)
