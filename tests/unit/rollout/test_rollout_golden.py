@@ -1,0 +1,182 @@
+"""Ledgers, revisions and stored measurements in the form that services already have: read, and written byte for byte.
+
+A change of the form needs a reader of both; the files are never written anew for it.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from rolling import ROUTE, SCALING, RollingWorld
+from test_rollout_restart import FRESH_TEXT, SOUND
+from test_rollout_traffic import wanted
+from test_rollout_users import LOAD, SCALED
+from world import BASELINE_TEXT, BROKEN, CANDIDATE_TEXT, FASTER, NGRAM, NONE, SLOWER, MemoryWorld, plan
+
+from mpctl.experiment.block import Block
+from mpctl.experiment.users import Placement, UserLoad
+from mpctl.experiment.workload import Workload
+from mpctl.gate.policy import Policy
+from mpctl.records import encode
+from mpctl.rollout import runner
+from mpctl.rollout.ledger import Entry, read_ledger
+from mpctl.rollout.operation import operations
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest, Revision
+from mpctl.rollout.sequences import steps_of
+from mpctl.watch.reference import Reference
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def carried_out(memory, *plans):
+    for planned in plans:
+        runner.run(memory.context, runner.open_plan(memory.context, planned))
+    return memory
+
+
+def back(memory):
+    """The same service after a rollback by hand."""
+    decided = memory.decide_back().plan
+    return carried_out(memory, decided)
+
+
+def blocked_and_abandoned():
+    memory = MemoryWorld(BROKEN)
+    runner.open_plan(memory.context, plan(Strategy.IN_PLACE))
+    runner.abandon(memory.context, why="abandoned by somebody")
+    return memory
+
+
+def in_turns():
+    planned = wanted(traffic_steps=(), placement=Placement.TURNS, users=LOAD, scaling=SCALING)
+    return carried_out(RollingWorld(FASTER), planned)
+
+
+def on_users(placement):
+    planned = wanted(placement=placement, policy=SCALED, users=LOAD, traffic_steps=(), route=ROUTE)
+    return carried_out(RollingWorld(FASTER), planned)
+
+
+RESTART = {"kind": Kind.RESTART, "goal": FRESH_TEXT, "spec": NONE, "workload": "", "why": "restart"}
+JOURNEYS = {
+    "promoted-side-by-side": lambda: carried_out(MemoryWorld(FASTER), plan(Strategy.SIDE_BY_SIDE)),
+    "promoted-in-place": lambda: carried_out(MemoryWorld(FASTER), plan(Strategy.IN_PLACE)),
+    "rejected": lambda: carried_out(MemoryWorld(SLOWER), plan(Strategy.SIDE_BY_SIDE)),
+    "failed": lambda: carried_out(MemoryWorld(BROKEN), plan(Strategy.SIDE_BY_SIDE)),
+    "rolled-back": lambda: back(carried_out(MemoryWorld(FASTER), plan(Strategy.SIDE_BY_SIDE))),
+    "abandoned": blocked_and_abandoned,
+    "restarted": lambda: carried_out(MemoryWorld(SOUND), plan(Strategy.SIDE_BY_SIDE, **RESTART)),
+    "traffic-baked-retained": lambda: carried_out(
+        RollingWorld(FASTER), wanted(keep_baseline=True, bake_s=30.0, mirror_percent=100)
+    ),
+    "in-turns": in_turns,
+    "mirrored": lambda: on_users(Placement.MIRROR),
+    "split": lambda: on_users(Placement.SPLIT),
+}
+FULL = Plan(
+    kind=Kind.ROLLBACK,
+    strategy=Strategy.IN_PLACE,
+    baseline=Manifest.of(BASELINE_TEXT, 3),
+    goal=Manifest.of(CANDIDATE_TEXT, 4),
+    spec=NGRAM,
+    baseline_spec=NONE,
+    policy=Policy(max_failed_excess=0.25),
+    workload="workload-1",
+    ready_timeout_s=30.0,
+    keep_baseline=True,
+    undoes="rollout-1",
+    why="every field",
+    automatic=True,
+    draft="a/head",
+    target_model="a/target",
+    downtime=True,
+    scaling=SCALING,
+    overwrites=True,
+    load="job",
+    load_pods=2,
+    route=ROUTE,
+    traffic_steps=(1, 50),
+    step_duration_s=60.0,
+    mirror_percent=100,
+    releases=True,
+    instant=True,
+    by="watch",
+    restores=2,
+    keeps=("spec.x",),
+    prediction={"low": 0.9},
+    bake_s=60.0,
+    bake_baseline=True,
+    placement=Placement.SPLIT,
+    users=UserLoad(20.0, 1, seen=True, window_s=10.0, answer_s=2.5),
+    users_share_percent=25,
+)
+RECORDS = {"workload": Workload, "block": Block, "reference": Reference}
+
+
+def result_type(step):
+    """The type that a step's function returns."""
+    return get_type_hints(step.func if isinstance(step, partial) else step)["return"]
+
+
+def stored(memory):
+    """The form of a service's state: its ledger, its revisions and one record of each form."""
+    ledger = [entry.to_line() for entry in memory.disk.ledger]
+    revisions = [json.dumps(revision.to_record(), sort_keys=True) for revision in memory.disk.revisions]
+    forms = {name.partition("-")[0]: [operation, name, r] for (operation, name), r in memory.disk.records.items()}
+    records = [json.dumps(forms[form], sort_keys=True) for form in sorted(forms)]
+    return "\n".join(["ledger", *ledger, "revisions", *revisions, "records", *records]) + "\n"
+
+
+def parts(name):
+    """Lines of the ledger, of the revisions and of the records in a file."""
+    text = (GOLDEN / f"{name}.txt").read_text()
+    ledger, _, others = text.removeprefix("ledger\n").partition("revisions\n")
+    revisions, _, records = others.partition("records\n")
+    return ledger, revisions.splitlines(), [json.loads(line) for line in records.splitlines()]
+
+
+@pytest.mark.parametrize("journey", JOURNEYS)
+def test_an_operation_leaves_what_it_always_left(journey):
+    assert stored(JOURNEYS[journey]()) == (GOLDEN / f"{journey}.txt").read_text()
+
+
+@pytest.mark.parametrize("journey", JOURNEYS)
+def test_what_services_have_is_read_and_written_as_it_is(journey):
+    ledger, revisions, records = parts(journey)
+    entries = read_ledger(ledger, where=journey)
+    assert "".join(f"{entry.to_line()}\n" for entry in entries) == ledger
+    for operation in operations(entries):
+        (opened,) = [e for e in entries if e.operation == operation.id and e.event.value == "opened"]
+        assert operation.plan.to_record() == opened.data["plan"]
+        steps = steps_of(operation.plan, rolls=False) | steps_of(operation.plan, rolls=True)
+        for name, result in operation.done.items():
+            assert encode(operation.result(name, result_type(steps[name]))) == result
+    for line in revisions:
+        assert json.dumps(Revision.from_record(json.loads(line)).to_record(), sort_keys=True) == line
+    for _, name, record in records:
+        kind = RECORDS.get(name.partition("-")[0])
+        if kind is not None:
+            assert kind.from_record(record).to_record() == record
+
+
+def test_every_field_of_a_plan_keeps_its_name_and_form():
+    text = (GOLDEN / "plan.json").read_text()
+    assert json.dumps(FULL.to_record(), indent=1) + "\n" == text
+    assert Plan.from_record(json.loads(text)).read(revisions()) == FULL
+    assert replace(FULL, users=None).digest() != FULL.digest()
+
+
+def revisions():
+    pairs = ((3, BASELINE_TEXT), (4, CANDIDATE_TEXT))
+    return [Revision(number, text, "", "", "", None, "") for number, text in pairs]
+
+
+def test_an_entry_of_the_format_before_is_read():
+    line = (GOLDEN / "entry-format-2.json").read_text().strip()
+    assert Entry.from_line(line).follows(None)
