@@ -22,7 +22,7 @@ from mpctl.platform.local.platform import check_port
 from mpctl.platform.local.processes import identify
 from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.steps.ready import await_ready
+from mpctl.rollout.steps.candidate import await_ready
 
 _ADOPTION_S = 10.0
 

@@ -39,54 +39,44 @@ class Journal:
         self._operations[operation_id] = operation
         return operation
 
-    def open(self, operation_id: str, plan: Plan, *, then: str = "", hold: bool = False) -> Operation:
-        """Write a plan down as a new operation. ``then``: its first step, which is about to act. ``hold``: as of
-        :meth:`done`."""
-        entry = self._append(operation_id, Event.OPENED, data={"plan": plan.to_record()}, then=then, hold=hold)
+    def open(self, operation_id: str, plan: Plan, *, then: str, with_next: bool = False) -> Operation:
+        """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
+        data = {"plan": plan.to_record()}
+        entry = self._append(operation_id, Event.OPENED, data=data, then=then, with_next=with_next)
         return self._keep(_with_texts(opened(entry), plan))
 
     def begin(self, operation: Operation, step: str) -> Operation:
         """Write down that a step is about to act, unless an entry says so."""
-        return operation if operation.begun == step else self._extend(operation.id, Event.BEGUN, step)
+        return operation if operation.begun == step else self._extended(self._append(operation.id, Event.BEGUN, step))
 
     def done(
-        self, operation: Operation, step: str, result: StepResult, *, then: str = "", hold: bool = False
+        self, operation: Operation, step: str, result: StepResult, *, then: str = "", with_next: bool = False
     ) -> Operation:
-        """Write down what a step found out, and that the step ``then`` is about to act. ``hold``: with the next entry,
-        since ``then`` changes nothing; a command that dies in between repeats both steps."""
-        return self._extend(operation.id, Event.DONE, step, encode(result), then=then, hold=hold)
+        """Write down what a step found out, and that the step ``then`` is about to act."""
+        data = encode(result)
+        return self._extended(self._append(operation.id, Event.DONE, step, data, then=then, with_next=with_next))
 
     def fail(self, operation_id: str, reason: str) -> Operation:
         """Write down why the step that was begun could not act."""
-        return self._extend(operation_id, Event.FAILED, self._operations[operation_id].begun, {"reason": reason})
+        begun = self._operations[operation_id].begun
+        return self._extended(self._append(operation_id, Event.FAILED, begun, {"reason": reason}))
 
-    def close(self, operation_id: str, ending: Ending, detail: str, *, hold: bool = False) -> Operation:
-        """Write down how an operation ended. ``hold``: with the next entry."""
-        return self._extend(operation_id, Event.CLOSED, "", {"ending": ending.value, "detail": detail}, hold=hold)
-
-    def _extend(
-        self,
-        operation_id: str,
-        event: Event,
-        step: str,
-        data: dict[str, Any] | None = None,
-        *,
-        then: str = "",
-        hold: bool = False,
-    ) -> Operation:
-        entry = self._append(operation_id, event, step=step, data=data, then=then, hold=hold)
-        return self._keep(self._operations[operation_id].with_entry(entry))
+    def close(self, operation_id: str, ending: Ending, detail: str, *, with_next: bool = False) -> Operation:
+        """Write down how an operation ended."""
+        data = {"ending": ending.value, "detail": detail}
+        return self._extended(self._append(operation_id, Event.CLOSED, data=data, with_next=with_next))
 
     def _append(
         self,
         operation_id: str,
         event: Event,
-        *,
         step: str = "",
         data: dict[str, Any] | None = None,
+        *,
         then: str = "",
-        hold: bool = False,
+        with_next: bool = False,
     ) -> Entry:
+        """Add an entry. ``with_next``: it may be written together with the next one (mpctl.rollout.sequences)."""
         context = self._context
         entry = Entry.after(
             self._last,
@@ -99,8 +89,11 @@ class Journal:
             then=then,
         )
         self._last = entry
-        context.store.append(entry, hold=hold)
+        context.store.append(entry, with_next=with_next)
         return entry
+
+    def _extended(self, entry: Entry) -> Operation:
+        return self._keep(self._operations[entry.operation].with_entry(entry))
 
     def _keep(self, operation: Operation) -> Operation:
         self._operations[operation.id] = operation

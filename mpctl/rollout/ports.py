@@ -376,9 +376,9 @@ class Store(Protocol):
     def entries(self) -> tuple[Entry, ...]:
         """The ledger, oldest first. Raises Tampered when an entry is missing or forged."""
 
-    def append(self, *entries: Entry, hold: bool = False) -> None:
-        """Write entries durably before returning; a crash may leave the first of them. ``hold``: they may be written
-        with the next ones, and lost until then."""
+    def append(self, *entries: Entry, with_next: bool = False) -> None:
+        """Write entries durably before returning; a crash may leave the first of them. ``with_next``: they may be
+        written with the next ones, and lost until then."""
 
     def save(self, operation: str, name: str, record: dict[str, Any], *, only: bool = False) -> None:
         """Keep a record of an operation; atomic, replaces one of the same name. ``only``: the operation has no other;

@@ -16,16 +16,15 @@ from mpctl.gate.rule import Outcome
 from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import in_place_of
-from mpctl.rollout.foreign import is_known, keeping
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import GROWN, Ending, Grown, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.sequences import Step, held_with, steps_of
-from mpctl.rollout.steps.abandon import abandon as leave_service
-from mpctl.rollout.steps.judge import verdict_of
-from mpctl.rollout.steps.measure import require_prompts
-from mpctl.rollout.steps.record import revision_of
-from mpctl.rollout.steps.traffic.redirect import RouteReturn
+from mpctl.rollout.restore import is_known, keeping
+from mpctl.rollout.sequences import Step, sequence
+from mpctl.rollout.steps.baseline import revision_of
+from mpctl.rollout.steps.measure import require_prompts, verdict_of
+from mpctl.rollout.steps.promote import abandon as leave_service
+from mpctl.rollout.steps.traffic import RouteReturn
 
 _FOREIGN_CHANGES = 4  # within one rollback; a writer that never stops needs an operator
 _MEASURE = "measure"  # of two arms side by side
@@ -75,8 +74,8 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
         candidate = f"revision {plan.restores} with {', '.join(plan.keeps)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
-    first = next(iter(steps_of(plan, rolls=context.platform.rolls)), "")
-    return journal.open(operation_id, plan, then=first, hold=bool(first) and held_with("", first))
+    first = sequence(plan, rolls=context.platform.rolls)[0]
+    return journal.open(operation_id, plan, then=first.name, with_next=not first.changes)
 
 
 def run(context: Context, operation: Operation) -> Operation:
@@ -122,33 +121,33 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
 
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
-    steps = steps_of(operation.plan, rolls=context.platform.rolls)
-    pending = [name for name in steps if name not in operation.done]
-    for name, following in zip_longest(pending, pending[1:], fillvalue=""):
+    pending = [s for s in sequence(operation.plan, rolls=context.platform.rolls) if s.name not in operation.done]
+    for step, following in zip_longest(pending, pending[1:]):
         if _rejected(operation):
             break
-        operation = journal.begin(operation, name)
-        result = _act(steps[name], name, context, operation)
-        ends = _rejected(replace(operation, done={**operation.done, name: encode(result)}))
-        hold = not ends and held_with(name, following)
-        operation = journal.done(operation, name, result, then="" if ends else following, hold=hold)
+        operation = journal.begin(operation, step.name)
+        result = _act(step, context, operation)
+        ends = _rejected(replace(operation, done={**operation.done, step.name: encode(result)}))
+        with_next = not ends and step.ends_together(following)
+        then = "" if ends or following is None else following.name
+        operation = journal.done(operation, step.name, result, then=then, with_next=with_next)
     return operation
 
 
-def _act(act: Step, name: str, context: Context, operation: Operation) -> StepResult:
+def _act(step: Step, context: Context, operation: Operation) -> StepResult:
     """Any OS error (disk full, port in use) fails the step, which triggers the automatic rollback. Where another writer
     changed the service meanwhile, that comes first, whatever the step noticed of it."""
     try:
-        return act(context, operation)
+        return step.act(context, operation)
     except Conflict:
         raise
     except MpctlError as error:
-        cause = _foreign_cause(context, operation, name)
+        cause = _foreign_cause(context, operation, step.name)
         if cause is None:
             raise
-        raise MpctlError(f"{cause}; step {name} failed: {error.message.splitlines()[0]}") from error
+        raise MpctlError(f"{cause}; step {step.name} failed: {error.message.splitlines()[0]}") from error
     except OSError as error:
-        raise MpctlError(f"step {name} of {operation.id}: {error}") from error
+        raise MpctlError(f"step {step.name} of {operation.id}: {error}") from error
 
 
 def _foreign_cause(context: Context, operation: Operation, step: str) -> str | None:
@@ -210,7 +209,7 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
         if other.id in undone and other.ending is None:
             decided = other.failure or "judge" in other.done
             ending, detail = _ending(other) if decided else (Ending.UNDONE, operation.plan.why)
-            journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail, hold=True)
+            journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail, with_next=True)
     return journal.close(operation.id, Ending.ROLLED_BACK, operation.plan.why)
 
 

@@ -1,206 +1,167 @@
-"""The steps of an operation, in order."""
+"""The steps of an operation, in order, and the entries of the ledger that are written together.
+
+A step is repeated when its command died before the entry that ends it was durable; every step allows that. So where
+the next step changes nothing that serves, the entry is written together with the next one, which saves a write of the
+cluster: a command that dies in between repeats both steps, and finds the service as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from mpctl.experiment.users import Placement
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.steps.judge import judge
-from mpctl.rollout.steps.keep_baseline import keep_baseline
-from mpctl.rollout.steps.match import check_match
-from mpctl.rollout.steps.measure import measure_alternating, measure_baseline, measure_candidate
-from mpctl.rollout.steps.pin import pin, unpin
-from mpctl.rollout.steps.promote import promote
-from mpctl.rollout.steps.ready import wait_copy_ready, wait_ready
-from mpctl.rollout.steps.record import record_baseline, record_promoted, record_restarted, record_restored
-from mpctl.rollout.steps.retire import release, retire, stop_copy, stop_replaced
-from mpctl.rollout.steps.settle import settle, settle_behind_retained
-from mpctl.rollout.steps.start import start, start_copy, switch
-from mpctl.rollout.steps.traffic.bake import bake
-from mpctl.rollout.steps.traffic.mirror import mirror
-from mpctl.rollout.steps.traffic.redirect import redirect, unshift
-from mpctl.rollout.steps.traffic.shift import shift
-from mpctl.rollout.steps.traffic.users import measure_mirrored, measure_split
-from mpctl.rollout.steps.turns import measure_turns
+from mpctl.rollout.steps.baseline import pin, record_baseline, unpin
+from mpctl.rollout.steps.candidate import start, start_copy, switch, wait_copy_ready, wait_ready
+from mpctl.rollout.steps.measure import (
+    check_match,
+    judge,
+    measure_alternating,
+    measure_baseline,
+    measure_candidate,
+    measure_turns,
+)
+from mpctl.rollout.steps.promote import (
+    keep_baseline,
+    promote,
+    record_promoted,
+    record_restarted,
+    record_restored,
+    release,
+    retire,
+    settle,
+    settle_behind_retained,
+    stop_copy,
+    stop_replaced,
+)
+from mpctl.rollout.steps.traffic import bake, redirect, unshift
+from mpctl.rollout.steps.users import measure_mirrored, measure_split, mirror, shift
 from mpctl.rollout.steps.verify import verify
 
-Step = Callable[[Context, Operation], StepResult]
 
-_SHIFT = "shift"  # a place for one step per percentage of the plan, "shift-10"
-_SIDE_BY_SIDE: dict[str, Step] = {
-    "record": record_baseline,
-    "pin": pin,
-    "release": release,
-    "start-copy": start_copy,
-    "start": start,
-    "ready-copy": wait_copy_ready,
-    "ready": wait_ready,
-    "match": check_match,
-    "measure": measure_alternating,
-    "stop-copy": stop_copy,
-    "judge": judge,
-    "start-again": start,
-    "ready-again": wait_ready,
-    "mirror": mirror,
-    _SHIFT: judge,
-    "unshift": unshift,
-    "promote": promote,
-    "settle": settle,
-    "record-promoted": record_promoted,
-    "retire": retire,
-    "keep-baseline": keep_baseline,
-    "unpin": unpin,
-    "verify": verify,
-    "bake": bake,
-    RETIRE_BAKED: retire,
-}
-_IN_PLACE: dict[str, Step] = {
-    "record": record_baseline,
-    "pin": pin,
-    "release": release,
-    "measure-baseline": measure_baseline,
-    "switch": switch,
-    "ready": wait_ready,
-    "match": check_match,
-    "measure-candidate": measure_candidate,
-    "judge": judge,
-    "promote": promote,
-    "settle": settle,
-    "record-promoted": record_promoted,
-    "unpin": unpin,
-    "verify": verify,
-    "bake": bake,
-}
-_BACK_BESIDE: dict[str, Step] = {
-    "start": start,
-    "ready": wait_ready,
-    "restore": promote,
-    "retire": retire,
-    "verify": verify,
-    "record-restored": record_restored,
-}
-_BACK_IN_PLACE: dict[str, Step] = {
-    "switch": switch,
-    "ready": wait_ready,
-    "restore": promote,
-    "verify": verify,
-    "record-restored": record_restored,
-}
-# Where the platform replaces pods one by one there is no second arm to start: the service is written, it rolls.
-_BACK_ROLLING: dict[str, Step] = {
-    "unshift": unshift,
-    "pin": pin,
-    "restore": promote,
-    "settle": settle,
-    "retire": retire,
-    "unpin": unpin,
-    "verify": verify,
-    "record-restored": record_restored,
-}
-# With a retained baseline, users are routed to it first, and stay there until the service is restored behind it.
-_BACK_INSTANTLY: dict[str, Step] = {
-    "redirect": redirect,
-    "pin": pin,
-    "restore": promote,
-    "settle": settle_behind_retained,
-    "unshift": unshift,
-    "retire": retire,
-    "unpin": unpin,
-    "verify": verify,
-    "record-restored": record_restored,
-}
-_RETIRE: dict[str, Step] = {"retire": retire}
-_RESTART: dict[str, Step] = {
-    "record": record_baseline,
-    "start": start,
-    "ready": wait_ready,
-    "promote": promote,
-    "record-restarted": record_restarted,
-    "retire": stop_replaced,
-    "verify": verify,
-}
-_RESTART_ROLLING: dict[str, Step] = {
-    "record": record_baseline,
-    "pin": pin,
-    "promote": promote,
-    "settle": settle,
-    "record-restarted": record_restarted,
-    "unpin": unpin,
-    "verify": verify,
-}
-# Steps that a placement of the measurement replaces.
-_BY_PLACEMENT: Mapping[Placement, Mapping[str, Step]] = {
-    Placement.MIRROR: {"measure": measure_mirrored},
-    Placement.SPLIT: {"measure": measure_split},
-    Placement.TURNS: {"measure": measure_turns},
-}
-_CHANGES_NOTHING = frozenset(
-    ("judge", "ready", "record", "record-promoted", "record-restarted", "record-restored", "settle", "verify")
-)
-STEPS: Mapping[tuple[Kind, Strategy], Mapping[str, Step]] = {
-    (Kind.ROLLOUT, Strategy.SIDE_BY_SIDE): _SIDE_BY_SIDE,
-    (Kind.ROLLOUT, Strategy.IN_PLACE): _IN_PLACE,
-    (Kind.ROLLBACK, Strategy.SIDE_BY_SIDE): _BACK_BESIDE,
-    (Kind.ROLLBACK, Strategy.IN_PLACE): _BACK_IN_PLACE,
-    (Kind.RETIRE, Strategy.SIDE_BY_SIDE): _RETIRE,
-    (Kind.RESTART, Strategy.SIDE_BY_SIDE): _RESTART,
+@dataclass(frozen=True)
+class Step:
+    """A step of an operation by its name in the ledger."""
+
+    name: str
+    act: Callable[[Context, Operation], StepResult]
+    changes: bool = True  # False: nothing that serves
+    once: bool = False  # repeated, it would find what others changed since, such as an autoscaler
+
+    def ends_together(self, following: Step | None) -> bool:
+        """Return whether the entry that ends the step is written with the next entry: that of a step that changes
+        nothing, or of the end of the operation."""
+        return not self.once and (following is None or not following.changes)
+
+
+_Rows = Iterable[tuple[object, Step]]  # a step where the first is true
+
+_RECORD = Step("record", record_baseline, changes=False)
+_READY = Step("ready", wait_ready, changes=False)
+_SETTLE = Step("settle", settle, changes=False)
+_VERIFY = Step("verify", verify, changes=False)
+_PIN, _UNPIN = Step("pin", pin), Step("unpin", unpin, once=True)
+_START, _SWITCH = Step("start", start), Step("switch", switch)
+_UNSHIFT, _RETIRE = Step("unshift", unshift), Step("retire", retire)
+_MEASURES = {
+    Placement.SERVICE: measure_alternating,
+    Placement.PAIR: measure_alternating,
+    Placement.TURNS: measure_turns,
+    Placement.MIRROR: measure_mirrored,
+    Placement.SPLIT: measure_split,
 }
 
 
-def steps_of(plan: Plan, *, rolls: bool) -> Mapping[str, Step]:
-    """The steps of a plan on a platform, without those that have nothing to do there."""
-    every = STEPS[plan.kind, plan.strategy]
-    if rolls and plan.kind is Kind.ROLLBACK:
-        every = _BACK_INSTANTLY if plan.instant else _BACK_ROLLING
-    if rolls and plan.kind is Kind.RESTART:
-        every = _RESTART_ROLLING
-    idle = _idle(plan, rolls=rolls)
-    steps: dict[str, Step] = {}
-    for name, act in every.items():
-        if name == _SHIFT:
-            steps |= {f"{name}-{p}": partial(shift, percent=p) for p in plan.traffic_steps}
-        elif name not in idle:
-            steps[name] = _BY_PLACEMENT.get(plan.placement, {}).get(name, act)
-    return steps
+def sequence(plan: Plan, *, rolls: bool) -> tuple[Step, ...]:
+    """The steps of a plan. ``rolls``: the platform replaces the pods of a written service by itself, so a change needs
+    no second arm."""
+    return tuple(step for needed, step in _ROWS[plan.kind](plan, rolls) if needed)
 
 
-def held_with(step: str, following: str) -> bool:
-    """Whether the entry that ends ``step``, or opens the operation, is written with the next one: ``following`` changes
-    nothing that serves, or only the end of the operation follows. A command that dies in between repeats ``step``. Not
-    that of unpin: repeated, it would find the autoscaler as others left it."""
-    return step != "unpin" and (not following or following in _CHANGES_NOTHING)
+def _rollout(plan: Plan, rolls: bool) -> _Rows:
+    side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
+    pair = side_by_side and placement is Placement.PAIR
+    on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
+    # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
+    again = side_by_side and placement is Placement.TURNS and (on_users or not rolls)
+    # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
+    retained = side_by_side and rolls and (plan.keep_baseline or plan.bake_baseline)
+    baked = side_by_side and bool(plan.bake_s) and (plan.bake_baseline or not rolls)
+    yield True, _RECORD
+    yield plan.scaling, _PIN
+    yield plan.releases, Step("release", release)
+    yield not side_by_side, Step("measure-baseline", measure_baseline)
+    yield not side_by_side, _SWITCH
+    yield pair, Step("start-copy", start_copy)
+    yield side_by_side, _START
+    yield pair, Step("ready-copy", wait_copy_ready)
+    yield True, _READY
+    yield plan.draft, Step("match", check_match)
+    yield not side_by_side, Step("measure-candidate", measure_candidate)
+    yield side_by_side, Step("measure", _MEASURES[placement])
+    yield side_by_side and placement.copies_baseline, Step("stop-copy", stop_copy)
+    yield True, Step("judge", judge, changes=False)
+    yield again, Step("start-again", start)
+    yield again, Step("ready-again", wait_ready)
+    yield side_by_side and plan.mirror_percent, Step("mirror", mirror)
+    for percent in plan.traffic_steps:
+        yield side_by_side, Step(f"shift-{percent}", partial(shift, percent=percent))
+    yield side_by_side and plan.route and (on_users or placement.users_set_load), _UNSHIFT
+    yield True, Step("promote", promote)
+    yield rolls, _SETTLE
+    yield True, Step("record-promoted", record_promoted, changes=False)
+    yield side_by_side and not (retained or baked), _RETIRE
+    yield retained, Step("keep-baseline", keep_baseline)
+    yield plan.scaling, _UNPIN
+    yield True, _VERIFY
+    yield plan.bake_s, Step("bake", bake)
+    yield baked and not (rolls and plan.keep_baseline), Step(RETIRE_BAKED, retire)
 
 
-def _idle(plan: Plan, *, rolls: bool) -> set[str]:
-    """Names of the steps that have nothing to do for a plan."""
-    idle = set() if rolls else {"settle"}
-    if plan.scaling is None:
-        idle |= {"pin", "unpin"}
-    if plan.placement is not Placement.PAIR:
-        idle |= {"start-copy", "ready-copy"}
-    if not plan.placement.copies_baseline:
-        idle.add("stop-copy")
-    if plan.placement is not Placement.TURNS or (rolls and not (plan.traffic_steps or plan.mirror_percent)):
-        idle |= {"start-again", "ready-again"}  # a promotion that replaces the pods needs no candidate
-    if not plan.draft:
-        idle.add("match")
-    if not plan.releases:
-        idle.add("release")
-    if not plan.mirror_percent:
-        idle.add("mirror")
-    moves = plan.traffic_steps or plan.mirror_percent or plan.placement.users_set_load
-    if plan.route is None or (plan.kind is Kind.ROLLOUT and not moves):
-        idle.add("unshift")
-    if not plan.bake_s:
-        idle.add("bake")
-    # Where engines are replaced, the old arm is gone by now and started again; elsewhere it simply is not stopped.
-    again = rolls and plan.kind is Kind.ROLLOUT and (plan.keep_baseline or plan.bake_baseline)
-    late = bool(plan.bake_s) and (plan.bake_baseline or not rolls)
-    idle |= set() if again else {"keep-baseline"}
-    idle |= {"retire"} if again or late else set()
-    idle |= {RETIRE_BAKED} if not late or (rolls and plan.keep_baseline) else set()
-    return idle
+def _rollback(plan: Plan, rolls: bool) -> _Rows:
+    """Where pods are replaced, the service is written and there is no second arm to start. With a retained baseline,
+    users are routed to it first, and stay there until the service is restored behind it."""
+    retained, pinned = rolls and plan.instant, rolls and plan.scaling
+    routed, side_by_side = rolls and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
+    yield retained, Step("redirect", redirect)
+    yield routed and not retained, _UNSHIFT
+    yield pinned, _PIN
+    yield not rolls, _START if side_by_side else _SWITCH
+    yield not rolls, _READY
+    yield True, Step("restore", promote)
+    yield rolls, Step("settle", settle_behind_retained, changes=False) if retained else _SETTLE
+    yield routed and retained, _UNSHIFT
+    yield rolls or side_by_side, _RETIRE
+    yield pinned, _UNPIN
+    yield True, _VERIFY
+    yield True, Step("record-restored", record_restored, changes=False)
+
+
+def _restart(plan: Plan, rolls: bool) -> _Rows:
+    pinned = rolls and plan.scaling
+    yield True, _RECORD
+    yield pinned, _PIN
+    yield not rolls, _START
+    yield not rolls, _READY
+    yield True, Step("promote", promote)
+    yield rolls, _SETTLE
+    yield True, Step("record-restarted", record_restarted, changes=False)
+    yield not rolls, Step("retire", stop_replaced)
+    yield pinned, _UNPIN
+    yield True, _VERIFY
+
+
+def _retire(plan: Plan, rolls: bool) -> _Rows:
+    yield True, _RETIRE
+
+
+_ROWS: Mapping[Kind, Callable[[Plan, bool], _Rows]] = {
+    Kind.ROLLOUT: _rollout,
+    Kind.ROLLBACK: _rollback,
+    Kind.RESTART: _restart,
+    Kind.RETIRE: _retire,
+}

@@ -16,10 +16,10 @@ append = KubernetesStore.append
 written = []
 
 
-def append_and_die(self, *entries, hold=False):
+def append_and_die(self, *entries, with_next=False):
     reached = entries[: limit - len(written)] if limit else entries
     written.extend(reached)
-    append(self, *reached, hold=hold and len(written) != limit)
+    append(self, *reached, with_next=with_next and len(written) != limit)
     if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 

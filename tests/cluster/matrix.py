@@ -7,6 +7,7 @@ that no node accepts is waited for 10 s instead of 60; everything else is the pr
 import os
 import signal
 import sys
+from dataclasses import replace
 
 from mpctl.app.operate import rollout_plan
 from mpctl.cli.main import run
@@ -15,19 +16,19 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.service import reader
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.rollout import sequences
+from mpctl.rollout import runner, sequences
 from mpctl.rollout.operation import Nothing
-from mpctl.rollout.steps.judge import Judged
+from mpctl.rollout.steps.measure import Judged
 
 limit = int(sys.argv[1])
 append = KubernetesStore.append
 written = []
 
 
-def append_and_die(self, *entries, hold=False):
+def append_and_die(self, *entries, with_next=False):
     reached = entries[: limit - len(written)] if limit else entries
     written.extend(reached)
-    append(self, *reached, hold=hold and len(written) != limit)
+    append(self, *reached, with_next=with_next and len(written) != limit)
     if len(written) == limit:
         os.kill(os.getpid(), signal.SIGKILL)
 
@@ -40,13 +41,14 @@ def judged(context, operation):
     return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
+def sequence(plan, *, rolls):
+    acts = {"measure": measured, "judge": judged}
+    steps = sequences.sequence(plan, rolls=rolls)
+    return tuple(replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps)
+
+
 rollout_plan.read_users = lambda session, window_s, asked: UserLoad(0.0, 1, seen=False, window_s=window_s)
 reader.UNSCHEDULABLE_S = 10.0  # no node is about to join the test cluster
 KubernetesStore.append = append_and_die
-for every in sequences.STEPS.values():
-    for name in every:
-        if name.startswith("measure"):
-            every[name] = measured
-        elif name == "judge":
-            every[name] = judged
+runner.sequence = sequence
 sys.exit(run(sys.argv[2:]))

@@ -17,7 +17,7 @@ append = LocalStore.append
 written = []
 
 
-def append_and_die(self, *entries, hold=False):
+def append_and_die(self, *entries, with_next=False):
     for entry in entries:
         append(self, entry)
         written.append(entry.seq)

@@ -14,8 +14,8 @@ import pytest
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.ledger import Event, read_ledger
 from mpctl.rollout.operation import operations
-from mpctl.rollout.steps.match import Matched
-from mpctl.rollout.steps.ready import Ready
+from mpctl.rollout.steps.candidate import Ready
+from mpctl.rollout.steps.measure import Matched
 
 from .conftest import DEMO, LAX, SUFFIX
 

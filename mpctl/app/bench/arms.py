@@ -32,8 +32,8 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Target
 from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm, Endpoint, Meter, Phase
+from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import target_of
-from mpctl.rollout.steps.ready import await_ready
 
 INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command continues")
 

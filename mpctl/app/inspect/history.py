@@ -15,7 +15,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.revision import Revision, spec_text
-from mpctl.rollout.steps.judge import verdict_of
+from mpctl.rollout.steps.measure import verdict_of
 
 RATIOS = ("throughput", "time per token")  # rules of the gate
 

@@ -13,12 +13,11 @@ from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.operation import Operation, only_copies, open_operation, open_retirement, prunable, require_finished
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Pruned, Recorded
-from mpctl.rollout.retention import only_copies, prunable, require_finished
+from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
-from mpctl.rollout.serving import live_spec
 
 
 def abandon(session: Session) -> tuple[Operation, ...]:

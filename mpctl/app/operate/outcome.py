@@ -18,9 +18,8 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.serving import Restored, require_restored
-from mpctl.rollout.steps.judge import verdict_of
-from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.restore import Restored, require_restored
+from mpctl.rollout.steps.measure import measurement, verdict_of
 
 
 @dataclass(frozen=True)

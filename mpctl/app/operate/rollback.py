@@ -11,9 +11,8 @@ from mpctl.app.session.base import Session
 from mpctl.errors import InputError, Refused
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, History, accepting_downtime, decide_rollback
-from mpctl.rollout.foreign import keep_foreign_changes
 from mpctl.rollout.plan import Plan, Strategy
-from mpctl.rollout.serving import live_spec
+from mpctl.rollout.restore import keep_foreign_changes, live_spec
 
 
 def run(session: Session, request: RollbackRequest) -> Outcome:

@@ -15,7 +15,7 @@ from mpctl.report import operation_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
-from mpctl.rollout.steps.keep_baseline import Retained
+from mpctl.rollout.steps.promote import Retained
 
 
 def conclude(context: CliContext, outcome: Outcome) -> None:

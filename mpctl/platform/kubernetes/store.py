@@ -177,9 +177,9 @@ class KubernetesStore:
         if entries:
             self.held.newest_entry = NewestEntry(entries[-1].seq, entries[-1].digest)
 
-    def append(self, *entries: Entry, hold: bool = False) -> None:
+    def append(self, *entries: Entry, with_next: bool = False) -> None:
         """Add entries, in one object under the number of the first, with the revisions and the seals of records that
-        came since. ``hold``: with the next ones, where the lease is held.
+        came since. ``with_next``: with the next ones, where the lease is held.
 
         Raises:
             Conflict: another writer added one since the ledger was read.
@@ -190,13 +190,13 @@ class KubernetesStore:
                 self._append(Appended(part))
             return
         entries = (*(e for e in known.waiting if not entries or e.seq < entries[0].seq), *entries)
-        if hold:
+        if with_next:
             known.waiting = entries
         else:
             self._append_with_seals(known, entries)
         if known.entries is not None:
             known.entries = (*(e for e in known.entries if e.seq < entries[0].seq), *entries)
-            if not hold:
+            if not with_next:
                 self._name_newest(known.entries)
 
     def _append_with_seals(self, known: _Known, entries: tuple[Entry, ...]) -> None:

@@ -60,7 +60,7 @@ class LocalStore:
             return ()
         return read_ledger(text, where=str(self._ledger))
 
-    def append(self, *entries: Entry, hold: bool = False) -> None:
+    def append(self, *entries: Entry, with_next: bool = False) -> None:
         """Write entries and wait until they are on the disk. A torn line left by a crash is moved aside first.
 
         Raises:

@@ -1,18 +1,25 @@
-"""Measure the arms of an operation round by round."""
+"""Warm the candidate up, measure the arms of an operation round by round, and ask the gate."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import partial
 
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError, Window
 from mpctl.experiment.workload import Workload
+from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
+from mpctl.gate.rule import Outcome
+from mpctl.gate.verdict import Verdict
 from mpctl.quotations import conceal
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
-from mpctl.rollout.ports import Arm, Phase, Store
+from mpctl.rollout.ports import Arm, Endpoint, Phase, Store
+from mpctl.rollout.steps.candidate import await_ready
 
 
 def measure_alternating(context: Context, operation: Operation) -> Measured:
@@ -126,3 +133,111 @@ def require_prompts(context: Context, operation: Operation) -> None:
             field="--prompts",
             hint=f"give the same files again: {again}; {rollback} restores the service without them",
         )
+
+
+@dataclass(frozen=True)
+class Matched(StepResult):
+    """Drafts of the warm-up, the acceptance rate at the first position, and the gate's outcome on them."""
+
+    prompts: int
+    drafts: int
+    accepted: int
+    rate: float | None
+    limit: float
+    outcome: Outcome
+
+
+def check_match(context: Context, operation: Operation) -> Matched:
+    """Warm the candidate up and ask the gate about the first-position acceptance of its draft.
+
+    Raises:
+        MpctlError: the draft does not match its target, so the rollout is undone; or the counters cannot be read.
+    """
+    plan = operation.plan
+    context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
+    workload = workload_of(context, operation)
+    endpoint = target_of(context, plan.arm, plan.spec_text, name="the candidate").endpoint
+    match, sent = FirstPosition.of(plan.policy), 0
+    for cell, prompts in _warmups(workload):
+        match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))
+        sent += len(prompts)
+        context.progress.update(match.describe())
+    if match.outcome is Outcome.FAIL:
+        target = plan.target_model or endpoint.model
+        raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
+    if match.outcome is not Outcome.PASS:
+        context.progress.note(f"{plan.draft}: {match.describe()}; the measurement decides")
+    return Matched(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
+
+
+def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
+    """The warm-up prompts of every class of traffic, one after the other and greedy."""
+    warmups = []
+    for kind in workload.traffic:
+        cell = next(c for c in workload.cells if c.traffic == kind.name)
+        if prompts := workload.warmup_prompts(cell):
+            warmups.append((replace(cell, temperature=0.0, rate=None, concurrency=1), prompts))
+    return warmups
+
+
+def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:
+    try:
+        sent = context.meter.send(endpoint, prompts, cell, max_tokens)
+        return Window.between(sent.before, sent.after)
+    except CounterError as error:
+        raise MpctlError(f"the warm-up cannot be read: {error}", hint="run the same command again") from error
+
+
+@dataclass
+class _Turns:
+    """``running``: the arm whose turn it is; empty where a command that was interrupted left it open."""
+
+    context: Context
+    operation: Operation
+    measurement: Measurement
+    running: str = ""
+    starts: int = 0
+
+    def target(self, name: str) -> Target:
+        """Return the arm, started alone on the GPU unless it is its turn already."""
+        if name != self.running:
+            self._start(name)
+        return replace(self.measurement.target(name), start=self.starts)
+
+    def _start(self, name: str) -> None:
+        plan, platform = self.operation.plan, self.context.platform
+        arms = {BASELINE: plan.measured_baseline, CANDIDATE: plan.arm}
+        self.running, self.starts = "", self.starts + 1
+        what = "the copy of the baseline" if name == BASELINE else plan.spec_text
+        self.context.progress.step("turn", f"engine start {self.starts}: {what} has the GPU now")
+        platform.stop(arms[CANDIDATE if name == BASELINE else BASELINE])
+        platform.start(arms[name])
+        await_ready(self.context, arms[name], plan.ready_timeout_s)
+        self.running = name
+
+
+def measure_turns(context: Context, operation: Operation) -> Measured:
+    """Send the same prompts to both arms, one block of a fresh engine each, until the gate has decided."""
+    measured = measurement(context, operation)
+    return replace(measured, target=_Turns(context, operation, measured).target).measure()
+
+
+@dataclass(frozen=True)
+class Judged(StepResult):
+    """The gate's verdict on the measured rounds."""
+
+    verdict: Verdict
+
+
+def verdict_of(operation: Operation) -> Verdict | None:
+    """The gate's verdict on an operation; None while it has not judged."""
+    judged = operation.result("judge", Judged)
+    return None if judged is None else judged.verdict
+
+
+def judge(context: Context, operation: Operation) -> Judged:
+    """Ask the gate, once for all, about the rounds that were measured."""
+    measured = measurement(context, operation)
+    _, verdict = measured.interim(measured.rounds())
+    context.progress.step("judge", verdict.outcome.value)
+    return Judged(verdict)

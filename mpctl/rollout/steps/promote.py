@@ -1,13 +1,24 @@
-"""Make an arm the service."""
+"""Make an arm the service, wait for it, and end or retain the other arms."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
+from mpctl.errors import MpctlError
+from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Operation, StepResult
-from mpctl.rollout.plan import Kind
-from mpctl.rollout.steps.traffic.redirect import redirected
+from mpctl.rollout.operation import Nothing, Operation, StepResult
+from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.ports import Arm
+from mpctl.rollout.revision import Manifest
+from mpctl.rollout.steps.baseline import Recorded, revision_of
+from mpctl.rollout.steps.candidate import await_ready
+from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
+from mpctl.watch.reference import RECORD as REFERENCE
+from mpctl.watch.reference import Reference
 
 
 @dataclass(frozen=True)
@@ -24,3 +35,172 @@ def promote(context: Context, operation: Operation) -> Promoted:
     serves = redirected(operation) or plan.kind is Kind.RESTART  # a retained baseline outlives a restart
     context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=serves)
     return Promoted(plan.goal.digest)
+
+
+@dataclass(frozen=True)
+class Settled(StepResult):
+    """The arm that every pod runs, with its engine's own arguments."""
+
+    arm: str
+    argv: tuple[str, ...] = ()
+
+
+def _nothing() -> None:
+    pass
+
+
+def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> Settled:
+    """Wait until the written service serves, then restore what was only set for the change. ``meanwhile``: as with
+    :func:`await_ready`."""
+    plan = operation.plan
+    context.progress.step(
+        "settle", f"waiting until every pod runs {plan.spec_text}, at most {plan.ready_timeout_s:.0f} s"
+    )
+    state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm), meanwhile=meanwhile)
+    context.platform.restore_strategy(plan.arm)
+    return Settled(state.id, redacted(state.argv or ()))
+
+
+def settle_behind_retained(context: Context, operation: Operation) -> Settled:
+    """As :func:`settle`, while the retained baseline has the traffic and may stop."""
+    return settle(context, operation, meanwhile=RouteReturn(context, operation).check)
+
+
+@dataclass(frozen=True)
+class Retired(StepResult):
+    """The baseline's arm where it was retained, otherwise None."""
+
+    retained: str | None = None
+
+
+def retire(context: Context, operation: Operation) -> Retired:
+    """Stop the other arms, unless they are retained for an instant rollback."""
+    if operation.plan.keep_baseline:
+        return Retired(operation.plan.baseline_arm.id)
+    context.progress.step("retire", "stopping the other engine once it has answered its requests")
+    context.platform.stop_all_except(operation.plan.arm)
+    return Retired()
+
+
+def stop_copy(context: Context, operation: Operation) -> Nothing:
+    """Stop the copy of the baseline, which was only measured."""
+    context.progress.step("retire", "stopping the copy of the baseline")
+    context.platform.stop(operation.plan.measured_baseline)
+    return Nothing()
+
+
+def stop_replaced(context: Context, operation: Operation) -> Nothing:
+    """Stop the engine that a restart replaced; a retained baseline stays."""
+    context.progress.step("retire", "stopping the replaced engine once it has answered its requests")
+    context.platform.stop(operation.plan.baseline_arm)
+    return Nothing()
+
+
+def release(context: Context, operation: Operation) -> Nothing:
+    """Stop the baseline that an earlier rollout retained; its GPUs are needed."""
+    context.progress.step("release", "stopping the baseline that was retained before")
+    context.platform.stop_all_except(operation.plan.baseline_arm)
+    return Nothing()
+
+
+@dataclass(frozen=True)
+class Retained(StepResult):
+    """The arm that is retained; None with the reason where it could not be started."""
+
+    arm: str | None = None
+    reason: str = ""
+
+
+def keep_baseline(context: Context, operation: Operation) -> Retained:
+    """Start the baseline again beside the promoted service. Without capacity for it the rollout stands all the same: a
+    rollback then takes an engine start."""
+    plan = operation.plan
+    arm = plan.baseline_arm
+    context.progress.step("keep-baseline", f"starting {plan.baseline_text} again, retained for an instant rollback")
+    try:
+        context.router.start_retained(arm, route_of(operation))
+        await_ready(context, arm, plan.ready_timeout_s, name="the retained baseline")
+    except MpctlError as error:
+        context.progress.note(f"the baseline is not retained, a rollback takes an engine start: {error.message}")
+        try:
+            context.platform.stop(arm)
+        except MpctlError as left:
+            stop = f"{context.command('retire')} stops it"
+            context.progress.note(f"it still runs beside the service: {left.message}; {stop}")
+        return Retained(None, error.message)
+    return Retained(arm.id)
+
+
+def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | None) -> None:
+    """Record the service as it is, restore the route, stop the candidate, unpin the autoscaler.
+
+    ``scaling``: as the last operation that pinned it found it.
+    """
+    plan = operation.plan
+    text = context.platform.live_text()
+    if text is not None:
+        for manifest in (plan.baseline, plan.goal):
+            if manifest.text:
+                context.platform.restore_strategy(Arm(manifest.text))
+        text = context.platform.read().text
+    context.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
+    if text is not None and all(r.text != text for r in context.store.revisions()):
+        revision_of(context, Manifest.of(text), operation.id, why=f"as {operation.id} was abandoned", spec=None)
+    if plan.route is not None:
+        for line in context.router.unshift(plan.route):
+            context.progress.note(line)
+    context.platform.stop_all_except(Arm(plan.baseline.text if text is None else text))
+    if scaling is not None:
+        for line in context.scaler.unpin(scaling):
+            context.progress.note(line)
+
+
+def record_promoted(context: Context, operation: Operation) -> Recorded:
+    """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
+    stored = _as_stored(context, operation.plan)
+    _keep_reference(context, operation)
+    why = f"promoted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+
+
+def _keep_reference(context: Context, operation: Operation) -> None:
+    """Without it the service is promoted all the same, and the watch reports that it has nothing to compare with."""
+    if operation.plan.spec is None:
+        return
+    try:
+        reference = Reference.of(measurement(context, operation).run(), operation.plan.spec)
+    except MpctlError as error:
+        context.progress.note(f"no reference for the watch: {error.message}")
+        return
+    if reference is not None:
+        context.store.save_all(operation.id, {REFERENCE: reference.to_record()})
+
+
+def record_restarted(context: Context, operation: Operation) -> Recorded:
+    """Record the service with its fresh engines as a revision."""
+    stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+
+
+def record_restored(context: Context, operation: Operation) -> Recorded:
+    """Record the restored service as the newest revision, unless it already is."""
+    plan = operation.plan
+    _note_other_configs(context, plan.restores or plan.goal.number)
+    stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
+
+
+def _note_other_configs(context: Context, number: int) -> None:
+    """Name what shaped the pods of the restored revision and has changed since: the manifest does not hold it."""
+    now = context.platform.configs()
+    then = next((r.configs for r in context.store.revisions() if r.number == number), ()) if now else ()
+    if then and then != now:
+        changed = ", ".join(config for config in now if config not in then) or "fewer configs"
+        context.progress.note(f"revision {number} is restored, but its pods start with other configs: {changed}")
+
+
+def _as_stored(context: Context, plan: Plan) -> Manifest:
+    """The planned manifest with what admission adds to it now: the newest revision is what is live, or the next
+    rollback would take it for another writer's change."""
+    live = context.platform.read()
+    return Manifest.of(live.text) if context.platform.added_fields(plan.arm, live) else plan.goal

@@ -10,7 +10,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import Arm, ArmState, Phase
 from mpctl.rollout.revision import text_digest
-from mpctl.rollout.steps.ready import POLL_S
+from mpctl.rollout.steps.candidate import POLL_S
 
 FOLLOW_S = 30.0  # the Deployment controller observes a change within a second, on a busy control plane within a few
 

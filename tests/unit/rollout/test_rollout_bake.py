@@ -10,7 +10,7 @@ from rolling import BESIDE, RollingWorld, crashes, guard
 from test_rollout_traffic import check, rollback, rollout, unmeasured  # noqa: F401
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER
 
-from mpctl.rollout.steps.traffic.bake import Baked
+from mpctl.rollout.steps.traffic import Baked
 
 BAKE_S = 30.0
 

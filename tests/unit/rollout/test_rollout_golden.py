@@ -28,7 +28,7 @@ from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest, Revision
-from mpctl.rollout.sequences import steps_of
+from mpctl.rollout.sequences import sequence
 from mpctl.watch.reference import Reference
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -154,7 +154,7 @@ def test_what_services_have_is_read_and_written_as_it_is(journey):
     for operation in operations(entries):
         (opened,) = [e for e in entries if e.operation == operation.id and e.event.value == "opened"]
         assert operation.plan.to_record() == opened.data["plan"]
-        steps = steps_of(operation.plan, rolls=False) | steps_of(operation.plan, rolls=True)
+        steps = {step.name: step.act for rolls in (False, True) for step in sequence(operation.plan, rolls=rolls)}
         for name, result in operation.done.items():
             assert encode(operation.result(name, result_type(steps[name]))) == result
     for line in revisions:

@@ -14,7 +14,7 @@ from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending, open_operation
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.keep_baseline import Retained
+from mpctl.rollout.steps.promote import Retained
 
 
 def test_the_old_arm_is_started_again_and_a_rollback_moves_the_route_first():

@@ -20,8 +20,7 @@ from mpctl.rollout.measurement import Measured
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import BlockLost
-from mpctl.rollout.steps.judge import verdict_of
-from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.steps.measure import measurement, verdict_of
 
 LONG = replace(
     WORKLOAD,

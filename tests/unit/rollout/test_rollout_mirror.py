@@ -12,7 +12,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.steps.traffic.mirror import Mirrored
+from mpctl.rollout.steps.users import Mirrored
 
 SCALED = replace(FEW, traffic_window_s=1.0, traffic_window_requests=2)
 MIRROR = {"mirror_percent": 50, "traffic_steps": (), "step_duration_s": 20.0, "policy": SCALED}

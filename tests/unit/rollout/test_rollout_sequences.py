@@ -56,10 +56,10 @@ VARIANTS = {
 }
 
 
-def described(name, step):
+def described(step):
     """The step's name, with that of its function where it has another one."""
-    function = (step.func if isinstance(step, partial) else step).__name__
-    return name if function == name.replace("-", "_") else f"{name} ({function})"
+    function = (step.act.func if isinstance(step.act, partial) else step.act).__name__
+    return step.name if function == step.name.replace("-", "_") else f"{step.name} ({function})"
 
 
 def lines():
@@ -69,10 +69,10 @@ def lines():
             for rolls in (False, True):
                 for variant, changes in variants.items():
                     planned = replace(plan(strategy), kind=kind, **changes)
-                    steps = sequences.steps_of(planned, rolls=rolls)
+                    steps = sequences.sequence(planned, rolls=rolls)
                     platform = "pods are replaced" if rolls else "arms side by side"
                     yield f"{kind.value}, {strategy.value}, {platform}, {variant}:"
-                    yield f"  {', '.join(described(name, step) for name, step in steps.items())}"
+                    yield f"  {', '.join(described(step) for step in steps)}"
 
 
 def test_every_operation_has_the_steps_of_the_file():

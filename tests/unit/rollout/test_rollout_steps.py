@@ -12,8 +12,8 @@ from mpctl.errors import MpctlError
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.rollout.revision import Manifest, Revision
-from mpctl.rollout.steps.ready import await_ready
-from mpctl.rollout.steps.record import record_restored
+from mpctl.rollout.steps.candidate import await_ready
+from mpctl.rollout.steps.promote import record_restored
 
 ARM = Arm("text")
 

@@ -11,20 +11,19 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement
+from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement, left_out
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
 
 from mpctl.errors import Conflict
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.gate.first_position import judge_served_drafts
 from mpctl.gate.policy import Policy
-from mpctl.rollout import runner, sequences
+from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Event
-from mpctl.rollout.operation import Nothing
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.traffic.shift import Shifted
+from mpctl.rollout.steps.users import Shifted
 
 
 @pytest.fixture(autouse=True)
@@ -105,9 +104,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
 def test_a_candidate_that_fails_on_users_traffic_is_taken_back(changes, world, said, monkeypatch):
-    monkeypatch.setitem(
-        sequences.STEPS[Kind.ROLLOUT, Strategy.SIDE_BY_SIDE], "match", lambda context, operation: Nothing()
-    )
+    leave_out_the_measurement(monkeypatch, match=left_out)
     memory = guard(RollingWorld(FASTER, **world))
     rollout(memory, **changes)
     check(memory, BASELINE_TEXT)

@@ -22,8 +22,7 @@ from mpctl.report.markdown import markdown_report
 from mpctl.report.prices import shipped_prices
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.steps.judge import verdict_of
-from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.steps.measure import measurement, verdict_of
 
 SCALED = replace(FEW, traffic_window_s=1.0, traffic_window_requests=2)
 LOAD = UserLoad(20.0, 1, seen=True, window_s=10.0)

@@ -256,9 +256,9 @@ class MemoryStore:
     def entries(self) -> tuple[Entry, ...]:
         return (*self._world.disk.ledger, *self._waiting)
 
-    def append(self, *entries: Entry, hold: bool = False) -> None:
+    def append(self, *entries: Entry, with_next: bool = False) -> None:
         self._waiting += entries
-        if hold:
+        if with_next:
             return
         with self._world.acting("append"):
             disk = self._world.disk

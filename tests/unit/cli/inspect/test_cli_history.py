@@ -22,7 +22,7 @@ from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest, Revision
-from mpctl.rollout.steps.judge import Judged
+from mpctl.rollout.steps.measure import Judged
 
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService

@@ -404,7 +404,7 @@ def test_what_waits_for_an_entry_is_written_when_the_command_ends_without_one(ap
         mine.entries()
         mine.add_revision(revision(1))
         mine.save_all("rollout-1", {"block": {"a": 1}})
-        mine.append(entry(None), hold=True)
+        mine.append(entry(None), with_next=True)
         assert api.named("ledger") == []
         raise KeyboardInterrupt
     again = store(api)

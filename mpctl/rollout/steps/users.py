@@ -1,8 +1,8 @@
-"""Measure both arms on users' requests: the candidate gets copies of them, or answers a share of them itself.
+"""Users' requests on the candidate: measured on copies or on a share of them, and shifted to it step by step.
 
 Every pod of the baseline is read with the candidate. A candidate that slows users is stopped within a few requests, and
 the route is restored before anything else. Killed at any moment, the step begins again with the smallest share and
-keeps the windows it has.
+keeps the windows it has. No traffic step promotes: at a smaller share than a baseline pod's the candidate is flattered.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.rule import Outcome
-from mpctl.gate.rules.users import is_decided
+from mpctl.gate.rules.users import is_decided, judge_traffic
 from mpctl.gate.users_traffic import (
     LOOKS,
     READ_S,
@@ -28,17 +28,17 @@ from mpctl.gate.users_traffic import (
 )
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import RoundProgress
+from mpctl.rollout.steps.candidate import POLL_S
 from mpctl.rollout.steps.measure import measurement
-from mpctl.rollout.steps.ready import POLL_S
-from mpctl.rollout.steps.traffic.live_checks import Until, await_counters, hold
-from mpctl.rollout.steps.traffic.redirect import route_of
+from mpctl.rollout.steps.traffic import Until, await_counters, hold, in_words, route_of
+from mpctl.stats.sequential import FIRST_LOOK
 
 _SILENT_S = 120.0  # without a request, after which the step says so
 _WRITTEN_AT_ONCE = 5  # windows: each write is an object of the cluster
 _SPLIT = "split"
-_LONGEST = 10  # windows that a share lasts where requests are rare
+_LONGEST_SHARE = 10  # windows of a measurement, where requests are rare
 
 
 class HarmStop(MpctlError):
@@ -169,7 +169,7 @@ def _share_step(context: Context, operation: Operation, harm: HarmWatch, percent
         context,
         operation,
         start,
-        Until(window_s, _LONGEST * window_s, lambda polls: harm.requests >= STEP_REQUESTS),
+        Until(window_s, _LONGEST_SHARE * window_s, lambda polls: harm.requests >= STEP_REQUESTS),
         where=f"at {percent} % of users' requests",
         check=_checked(lambda: context.router.require_shifted(route, percent), watch),
     )
@@ -264,3 +264,94 @@ def _checked(require: Callable[[], None], watch: UsersWatch) -> Callable[[Counte
         watch.add(counters)
 
     return check
+
+
+_LONGEST_STEP = 5  # times the duration of a traffic step, where requests are rare
+
+
+@dataclass(frozen=True)
+class Shifted(StepResult):
+    """The share of the traffic and what the candidate's counters showed meanwhile."""
+
+    percent: int
+    tokens: float | None = None
+    drafts: float | None = None
+    tokens_per_step: float | None = None
+    requests: int = 0
+
+
+def shift(context: Context, operation: Operation, percent: int) -> Shifted:
+    """Give the candidate ``percent`` of the users' traffic, and hold it there while it does well.
+
+    Raises:
+        MpctlError: the candidate does not do well, or the route is not as it was written; the rollout is undone.
+    """
+    plan = operation.plan
+    route = route_of(operation)
+    seconds = plan.step_duration_s
+    context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
+    harm = HarmWatch(plan.policy, steps=len(plan.traffic_steps))
+    watch = UsersWatch(context, operation, harm)
+    start = await_counters(context, plan.arm, None, "candidate")
+    watch.add(start[1])
+    context.router.shift(route, percent)
+
+    def check(counters: Counters) -> None:
+        context.router.require_shifted(route, percent)
+        watch.add(counters)
+
+    try:
+        window = hold(
+            context,
+            operation,
+            start,
+            Until(seconds, _LONGEST_STEP * seconds, lambda polls: harm.requests >= STEP_REQUESTS),
+            where=f"at {percent} % of the traffic",
+            check=check,
+        )
+    except HarmStop as stop:
+        raise MpctlError(f"{plan.arm.id} at {percent} % of the traffic: {stop.message}") from stop
+    requests = round(harm.requests)
+    few = "" if requests >= STEP_REQUESTS else f", {requests} requests only: too few to say whether it slows users"
+    context.progress.note(f"{percent} % of the traffic: {in_words(window)}{few}")
+    return Shifted(percent, window.generation_tokens, window.drafts, window.tokens_per_step, requests)
+
+
+@dataclass(frozen=True)
+class Mirrored(StepResult):
+    """The share of the requests, and what the engines' counters said. Ratios are candidate over baseline."""
+
+    percent: int
+    slices: int = 0
+    baseline_requests: int = 0
+    candidate_requests: int = 0
+    time_per_output_token_ratio: float | None = None
+    ttft_ratio: float | None = None
+    length_ratio: float | None = None
+
+
+def mirror(context: Context, operation: Operation) -> Mirrored:
+    """Mirror the plan's share of the requests until they decide, for as long as a traffic step lasts, and at least
+    until the first interim analysis.
+
+    Raises:
+        MpctlError: the candidate does not do well on them, or the route is not as it was written; the rollout is
+            undone.
+    """
+    plan = operation.plan
+    percent, policy, seconds = plan.mirror_percent, plan.policy, plan.step_duration_s
+    planned = max(FIRST_LOOK, int(seconds / policy.traffic_window_s) - 1)
+    traffic = collect(context, operation, percent, UsersTraffic(planned=planned, copies=True))
+    figures = compare_traffic(traffic, policy)
+    context.progress.note(f"mirrored {percent} %: {figures.describe()}")
+    failed = [rule.message for rule in judge_traffic(traffic, policy) if rule.outcome is Outcome.FAIL]
+    if failed:
+        raise MpctlError(f"the candidate on copies of {percent} % of the requests: {'; '.join(failed)}")
+    ratios = (figures.tpot_ratio, figures.ttft_ratio, figures.length_ratio)
+    return Mirrored(
+        percent,
+        figures.windows,
+        figures.baseline_requests,
+        figures.candidate_requests,
+        *(None if ratio is None else ratio.value for ratio in ratios),
+    )
