@@ -1,7 +1,8 @@
-"""Writes the reference of commands and options from the root command while mkdocs builds the site (mkdocs.yml).
+"""Writes the reference of commands and options from the root command.
 
-Nothing is stored in docs/: each page is made from the click objects, so the reference cannot differ from `--help`.
-Runbooks and decisions are added to the navigation here, too, so that a new page needs no line in mkdocs.yml.
+The list of all commands is stored in docs/reference/commands.md: ``scripts/docs commands`` renews it, and a test holds
+it equal to the commands. A page per command is made while mkdocs builds the site (mkdocs.yml), so it cannot differ from
+`--help`. Runbooks and decisions are added to the navigation here, too, so that a new page needs no line in mkdocs.yml.
 """
 
 from __future__ import annotations
@@ -11,39 +12,53 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
-from mkdocs.structure.files import File, Files
 
 from mpctl.cli.root import cli
+from scripts.docs_wrap import wrapped
+
+if TYPE_CHECKING:
+    from mkdocs.structure.files import Files
 
 DOCS = Path(__file__).parents[1] / "docs"
 FOLDERS = {"Runbooks": "runbooks", "Decisions": "decisions"}
 COMMANDS = "reference/commands"
+LIST = DOCS / f"{COMMANDS}.md"
 GLOBAL = "Global"
+EVERYWHERE = {"--color", "--verbose", "--quiet", "--help"}  # beside the section of global options
+INTRODUCTION = """\
+# All commands
+
+Find a command and the names of its options; `--help` explains them. This page is written by
+`scripts/docs commands`. [Which command when](../how-to/which-command.md) starts from what you want to do.
+"""
 
 
 def on_config(config: Any) -> Any:
     """Fill the sections of the navigation that mkdocs.yml leaves empty."""
     root = context(cli, "mpctl")
-    commands = [f"{COMMANDS}/index.md", *(f"{COMMANDS}/{name}.md" for name, _ in visible(cli, root))]
+    pages = [f"{COMMANDS}/{name}.md" for name in ("options", *(name for name, _ in visible(cli, root)))]
+    commands = [f"{COMMANDS}.md", *pages]
     for section in config["nav"]:
-        (title, pages), *_ = section.items()
+        (title, listed), *_ = section.items()
         if title in FOLDERS:
             section[title] = folder_pages(FOLDERS[title])
         if title == "Reference":
-            pages[:] = [{"Commands": commands} if page == {"Commands": []} else page for page in pages]
+            listed[:] = [{"Commands": commands} if page == {"Commands": []} else page for page in listed]
     return config
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add a page per command and an index of them."""
+    """Add a page per command, and one of global options and topics."""
+    from mkdocs.structure.files import File
+
     root = context(cli, "mpctl")
     for name, command in visible(cli, root):
         text = "\n".join(command_page(command, root, name))
         files.append(File.generated(config, f"{COMMANDS}/{name}.md", content=text))
-    files.append(File.generated(config, f"{COMMANDS}/index.md", content="\n".join(index_page(root))))
+    files.append(File.generated(config, f"{COMMANDS}/options.md", content="\n".join(options_page(root))))
     return files
 
 
@@ -53,12 +68,36 @@ def folder_pages(folder: str) -> list[str]:
     return [f"{folder}/{path.name}" for path in names]
 
 
-def index_page(root: click.Context) -> Iterator[str]:
-    """Yield the lines of the list of commands, global options and topics."""
-    yield from ("# Commands", "", "| command | purpose |", "|---|---|")
+def command_list() -> str:
+    """Return the stored list of all commands with the names of their options."""
+    root = context(cli, "mpctl")
+    lines = [INTRODUCTION, "Options of every command: " + names(cli.get_params(root)) + ".", ""]
     for name, command in visible(cli, root):
-        yield f"| [`mpctl {name}`]({name}.md) | {cell(command.get_short_help_str(limit=200))} |"
-    yield from ("", "## Global options", "", *option_table(cli.get_params(root), root))
+        lines += ["| command | options |", "|---|---|"] if len(lines) == 3 else []
+        lines += list_rows(command, root, name)
+    return wrapped("\n".join(lines))
+
+
+def list_rows(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
+    """Yield the row of a command, and those of the commands below it."""
+    here = context(command, name, parent)
+    own = [p for p in command.get_params(here) if getattr(p, "section", "") != GLOBAL and not EVERYWHERE & {*p.opts}]
+    purpose = cell(command.get_short_help_str(limit=200))
+    yield f"| **`{here.command_path}`** {purpose} | {names(own)} |"
+    if isinstance(command, click.Group):
+        for below, child in visible(command, here):
+            yield from list_rows(child, here, below)
+
+
+def names(params: list[click.Parameter]) -> str:
+    """Return the names of options, in the order of the help."""
+    listed = [max(param.opts, key=len) for param in params if isinstance(param, click.Option) and not param.hidden]
+    return " ".join(f"`{name}`" for name in dict.fromkeys(listed))
+
+
+def options_page(root: click.Context) -> Iterator[str]:
+    """Yield the lines of global options and topics."""
+    yield from ("# Global options", "", *option_table(cli.get_params(root), root))
     helper = cli.get_command(root, "help")
     topics = getattr(sys.modules[helper.callback.__module__], "TOPICS", {}) if helper and helper.callback else {}
     for text, title in topics.values():
@@ -104,7 +143,7 @@ def option_sections(command: click.Command, here: click.Context) -> Iterator[str
         if table:
             yield from (f"**{title}**", "", *table, "")
     if GLOBAL in sections:
-        yield from ("[Global options](index.md#global-options) apply, too.", "")
+        yield from ("[Global options](options.md) apply, too.", "")
 
 
 def option_table(params: list[click.Parameter], here: click.Context) -> Iterator[str]:
@@ -134,3 +173,7 @@ def visible(group: click.Group, parent: click.Context) -> Iterator[tuple[str, cl
         command = group.get_command(parent, name)
         if command is not None and not command.hidden:
             yield name, command
+
+
+if __name__ == "__main__":
+    LIST.write_text(command_list(), encoding="utf-8")

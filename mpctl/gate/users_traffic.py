@@ -4,7 +4,7 @@ Users set the load, so the time per output token at equal load per pod is identi
 saturation is: as many tokens come out as are asked for. The unit is a window of time, long enough for the requests of
 one not to decide the next: y = ln(mean time per output token of the candidate / of all baseline pods together), with
 Student's t at the gate's own levels, first-order autoregression, and both bounds moved outwards by a constant
-difference between pods, which no number of windows averages away (figures: docs/explanation/gate.md).
+difference between pods, which no number of windows averages away (figures: scripts/figures/users-table.md).
 
 Requests that a user gives up end early on the baseline and run on at a candidate that gets copies, whose answers nobody
 reads, so times are compared per token and per request, never as totals.

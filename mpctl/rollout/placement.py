@@ -1,6 +1,6 @@
 """The choice of the engines that are measured beside users. Pure: the service's load and its room in, a placement out.
 
-Figures are those of a simulation (docs/explanation/users.md): equal engines looked up to 1.23 times faster where users
+Figures are those of a simulation (docs/how-to/users.md): equal engines looked up to 1.23 times faster where users
 were on the baseline alone, so nothing is measured there while they are.
 """
 

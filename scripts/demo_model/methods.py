@@ -1,4 +1,4 @@
-"""Measures every method on the demo's service (scripts/methods-table) and writes docs/reference/methods.md.
+"""Measures every method on the demo's service (scripts/methods-table) and writes scripts/demo_model/methods.md.
 
 Nothing is measured here: each row is one ``mpctl rollout`` behind the default gate, read back from what mpctl itself
 recorded. A promoted rollout is taken back at once, and the manifest is compared byte for byte.
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "reference" / "methods.md"
+PAGE = Path(__file__).with_suffix(".md")
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEMO = Path("scripts/demo_model")
 SETS = ("edits", "fresh")

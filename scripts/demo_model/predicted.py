@@ -20,9 +20,9 @@ from mpctl.app.plan.evidence import acceptance_in
 from mpctl.experiment.arm import CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
-from scripts.demo_model.methods import DEMO, ROOT, mpctl, must
+from scripts.demo_model.methods import DEMO, mpctl, must
 
-PAGE = ROOT / "docs" / "explanation" / "payoff.md"
+PAGE = Path(__file__).with_suffix(".md")
 START, END = "<!-- predicted: begin -->", "<!-- predicted: end -->"
 CONCURRENCY = (1, 8, 32)
 PEAK = max(CONCURRENCY)

@@ -2,7 +2,7 @@
 One baseline engine serves all tests of this file.
 
 Verdicts rest on counters: speed is left out of the policy, so that a shared machine does not decide a test. What the
-default gate says, speed included, is in docs/reference/methods.md, measured by scripts/methods-table.
+default gate says, speed included, is in scripts/demo_model/methods.md, measured by scripts/methods-table.
 """
 
 import importlib.util

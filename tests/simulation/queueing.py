@@ -1,4 +1,4 @@
-"""Simulated vLLM-like pods under a changing load, scaled by a metric: the experiment behind docs/how-to/autoscaling.md.
+"""Simulated vLLM-like pods under a changing load, scaled by a metric: behind scripts/figures/autoscaling-table.md.
 
 Each pod has a fixed number of slots (``--max-num-seqs``) and its own first-in-first-out queue; requests come as a
 Poisson stream and go to a random ready pod, as behind a Service, and stay there. Service times are log-normal. Pods

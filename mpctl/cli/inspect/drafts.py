@@ -35,7 +35,7 @@ _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE"
     "catalogue_file",
     type=File(),
     metavar="FILE",
-    help="Catalogue of your own, merged over the shipped one (docs/drafts.md).",
+    help="Catalogue of your own, merged over the shipped one (docs/how-to/drafts.md).",
 )
 @output_option
 @shared_options

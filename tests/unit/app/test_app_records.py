@@ -101,7 +101,7 @@ def test_the_page_says_how_many_objects_rollouts_leave():
             disk = session.memory.disk
             counted[cycle, use_case] = len(api.named("record")), len(api.of("controllerrevisions"))
     counted["pruned"] = _pruned(session, api)
-    page = (Path(__file__).parents[3] / "docs" / "explanation" / "test-cluster.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "objects.md").read_text()
     rows = {
         "after 1 rollout": counted[1, rollout],
         "after its rollback": counted[1, rollback],

@@ -107,7 +107,7 @@ def select_route(routes: Sequence[Json], isvc: str, name: str | None) -> Json:
 
 
 def _hint(routes: Sequence[Json], isvc: str) -> str:
-    return f"route your clients through an HTTPRoute, for example (docs/how-to/kubernetes.md):\n{example(routes, isvc)}"
+    return f"route your clients through an HTTPRoute (docs/how-to/users-traffic.md):\n{example(routes, isvc)}"
 
 
 def example(routes: Sequence[Json], isvc: str) -> str:

@@ -54,7 +54,7 @@ DESIGN = {
 
 @pytest.mark.parametrize("regime", DESIGN)
 def test_a_target_and_draft_left_out_are_predicted_as_well_as_the_design_demands(regime):
-    # docs/explanation/payoff.md shows these figures.
+    # scripts/figures/fit-payoff.md shows these figures.
     figures = fitted_record()["accuracy"]["one_system_left_out"][regime]
     median, p90 = DESIGN[regime]
     assert figures["median_error"] <= median

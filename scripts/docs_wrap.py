@@ -1,0 +1,74 @@
+"""Wraps the paragraphs of the documentation at 120 characters, so that no line is left short: scripts/docs wrap
+
+Tables, headings, code and HTML stay as they are. A span of code is never broken, because a reader copies it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+WIDTH = 120
+ITEM = re.compile(r"(\s*)([-*]|\d+\.) +")
+LITERAL = re.compile(r"\s*(\||#{1,6} |<|!!!|!\[|$)")
+FENCE = re.compile(r"\s*```")
+WORD = re.compile(r"(?:`[^`]*`|\S)+")
+MARKER = re.compile(r"([-+*>]|#{1,6}|\d+[.)])$")  # at the start of a line it would begin a list or a heading
+
+
+def wrapped(text: str) -> str:
+    """Return a page with each paragraph filled to the width."""
+    lines: list[str] = []
+    paragraph: list[str] = []
+    first = indent = ""
+    in_code = False
+
+    def flush() -> None:
+        lines.extend(filled(" ".join(paragraph), first, indent))
+        paragraph.clear()
+
+    for line in text.splitlines():
+        item = None if in_code else ITEM.match(line)
+        if FENCE.match(line):
+            flush()
+            lines.append(line)
+            in_code = not in_code
+        elif in_code or LITERAL.match(line):
+            flush()
+            lines.append(line)
+        elif item:
+            flush()
+            first, indent = item[0], " " * len(item[0])
+            paragraph.append(line[item.end() :])
+        else:
+            if not paragraph:
+                first = indent = line[: len(line) - len(line.lstrip())]
+            paragraph.append(line.strip())
+    flush()
+    return "\n".join(lines) + "\n"
+
+
+def filled(paragraph: str, first: str, indent: str) -> list[str]:
+    """Return the lines of a paragraph, each as long as the width allows."""
+    lines: list[str] = []
+    line = ""
+    for word in WORD.findall(paragraph):
+        if not line:
+            line = (indent if lines else first) + word
+        elif len(line) + 1 + len(word) <= WIDTH or MARKER.match(word):
+            line += f" {word}"
+        else:
+            lines.append(line)
+            line = indent + word
+    return [*lines, line] if line else lines
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        if (result := wrapped(page)) != page:
+            path.write_text(result, encoding="utf-8")
+            sys.stdout.write(f"wrapped {path.relative_to(ROOT)}\n")
