@@ -88,7 +88,7 @@ def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, 
     if before == "--to-revision" or word == "N":
         return "1"
     means = {
-        "METHOD": "ngram",
+        "METHOD": "eagle3" if "--draft" in words else "ngram",
         "MANIFEST": files["manifest"],
         "service.yaml": files["manifest"],
         "FILE": files["prices"],
