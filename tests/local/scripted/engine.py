@@ -89,7 +89,7 @@ class Model:
         )
         self.counts = dict.fromkeys(names, 0)
         self.per_position = [0] * self.drafted
-        self.queued_s = self.first_token_s = self.per_token_s = self.between_s = 0.0
+        self.queued_s = self.first_token_s = self.per_token_s = self.between_s = self.whole_s = 0.0
         self.streams = 0  # answers of two tokens and more, which have a time per output token
         self.cache = set()
         self.serial = itertools.count(1)
@@ -133,6 +133,7 @@ class Model:
         """Observe an answer, of which the steps took so long."""
         with self.lock:
             self.first_token_s += seconds[0] if seconds else 0.0
+            self.whole_s += sum(seconds)
             self.between_s += sum(seconds[1:])
             if len(seconds) > 1:
                 self.streams += 1
@@ -207,6 +208,8 @@ class Model:
             "vllm:time_to_first_token_seconds_count": counts["requests"],
             "vllm:request_time_per_output_token_seconds_sum": self.per_token_s,
             "vllm:request_time_per_output_token_seconds_count": self.streams,
+            "vllm:e2e_request_latency_seconds_sum": self.whole_s,
+            "vllm:e2e_request_latency_seconds_count": counts["requests"],
             "vllm:request_queue_time_seconds_sum": queued,
             "vllm:request_queue_time_seconds_count": counts["requests"],
         }
