@@ -42,6 +42,18 @@ class Arm:
         return f"arm-{text_digest(self.manifest)[:10]}{COPY if self.copy else ''}"
 
 
+@dataclass(frozen=True)
+class Demand:
+    """The engines that have to fit on a platform at once."""
+
+    arm: Arm
+    side_by_side: bool = False  # a second engine runs next to the serving one
+    pair: bool = False  # and a copy of the serving one, too
+    downtime: bool = False  # the service may be down while an engine starts
+    retain: bool = False  # the baseline keeps running after the promotion
+    load_pods: int = 0  # of the Job that sends the prompts
+
+
 class Phase(StrEnum):
     """Phase of an arm: absent (never started or stopped), starting, ready, failed (will not get ready by itself)."""
 
@@ -236,22 +248,8 @@ class Platform(Protocol):
     def read(self) -> Live:
         """The service as it is now. Raises InputError when it does not exist."""
 
-    def check(
-        self,
-        arm: Arm,
-        *,
-        side_by_side: bool,
-        downtime: bool = False,
-        retain: bool = False,
-        pair: bool = False,
-        load_pods: int = 0,
-    ) -> tuple[str, ...]:
-        """Notes on running ``arm`` here; raises Refused when it cannot be run. Changes nothing.
-
-        ``side_by_side``: a second engine runs next to the serving one. ``pair``: and a copy of the serving one, too.
-        ``downtime``: the service may be down while an engine starts. ``retain``: the baseline keeps running after
-        promotion. ``load_pods``: of the Job that sends the prompts.
-        """
+    def check(self, demand: Demand) -> tuple[str, ...]:
+        """Notes on running an arm here; raises Refused when it cannot be run. Changes nothing."""
 
     def scaling(self) -> dict[str, Any] | None:
         """The service's autoscaler as it is, as a JSON object; None without one."""

@@ -31,7 +31,7 @@ from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Target
 from mpctl.rollout.operation import open_operation
-from mpctl.rollout.ports import Arm, Endpoint, Meter, Phase
+from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import target_of
 
@@ -169,7 +169,7 @@ def open_side_by_side(
     live, arm = Arm(change.old_text), Arm(change.new_text)
     if live == arm:
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
-    for note in session.platform.check(arm, side_by_side=True):
+    for note in session.platform.check(Demand(arm, side_by_side=True)):
         session.console.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
     return Arms(

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.app.change.check import Checked, Load, check, require_known, require_listed, with_refusals
+from mpctl.app.change.check import Checked, Conditions, Load, check
 from mpctl.app.change.resolve import (
     Selection,
     Target,
@@ -18,7 +18,7 @@ from mpctl.app.change.resolve import (
     with_published_facts,
 )
 from mpctl.app.change.source import Source
-from mpctl.app.change.staging import Staged, check_request, stage_draft
+from mpctl.app.change.staging import Staged, check_options, stage_draft
 from mpctl.app.console import Console
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Refused
@@ -30,10 +30,9 @@ from mpctl.staging.modes import StagingPlan
 
 @dataclass(frozen=True)
 class Change:
-    """``old_text`` and ``new_text`` are whole manifests; ``ignored``: findings that the user overrides;
-    ``draft_shape``: the draft's dimensions, where its files were read."""
+    """A prepared change: the whole manifest without it and with it, and what the preflight found."""
 
-    before: Service
+    target: Target
     old_text: str
     new_text: str
     spec: Spec
@@ -41,8 +40,13 @@ class Change:
     checked: Checked
     staging: StagingPlan | None
     selection: Selection
-    ignored: tuple[str, ...] = ()
-    draft_shape: Shape | None = None
+    ignored: tuple[str, ...] = ()  # findings that the user overrides
+    draft_shape: Shape | None = None  # the draft's dimensions, where its files were read
+
+    @property
+    def before(self) -> Service:
+        """The service without the change."""
+        return self.target.service
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -141,32 +145,31 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         InputError: the request or the manifest cannot be used.
         Refused: the method needs a draft and none fits.
     """
-    check_request(request.staging)
-    require_listed(request.gpu)
-    config = read_config(request.config)
-    target = _target(source, request)
+    check_options(request)
+    config, method = read_config(request.config), METHODS.get(request.method)
+    ask_hub = source.asks_hub and method is not None and method.loads_weights
+    kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
+    target = resolve_target(source, listing=request.target_listing, ask_hub=ask_hub, kserve=kserve)
     selection = select_draft(target, request, config)
     spec, notes = build_spec(request, selection, config)
-    draft = read_facts(
-        source, spec.draft, listing=request.draft_listing, ask_hub=_asks_hub(source, request), revision=_revision(spec)
-    )
+    pinned = spec.settings.get("revision")
+    revision = pinned if isinstance(pinned, str) else None
+    draft = read_facts(source, spec.draft, listing=request.draft_listing, ask_hub=ask_hub, revision=revision)
     draft = with_published_facts(draft, spec, target, request)
     staged = Staged(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
-    notes = (*notes, *_of_runtime(target.service), *source.path_findings())
+    notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
-    checked = check(target, staged, draft, notes, load, log=source.engine_log(), gpu=gpu)
-    checked = replace(checked, findings=with_refusals(checked.findings, request.refused))
-    require_known(request.ignored, checked.findings)
+    conditions = Conditions(load, source.engine_log(), gpu)
     before: dict[str, Any] | None = target.service.speculation()
     return Change(
-        before=target.service,
+        target=target,
         old_text=source.text(),
         new_text=source.with_speculation(staged.spec.config(), staged.edit),
         spec=staged.spec,
         old_spec=from_config(before),
-        checked=checked,
+        checked=check(request, target, staged, draft, notes, conditions),
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
         ignored=request.ignored,
@@ -174,7 +177,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     )
 
 
-def _of_runtime(service: Service) -> tuple[Finding, ...]:
+def _runtime_findings(service: Service) -> tuple[Finding, ...]:
     """A warning for a runtime: every service that uses it changes. A note for a service's own copy of a runtime."""
     if service.copy_of is not None:
         return (
@@ -199,22 +202,3 @@ def _of_runtime(service: Service) -> tuple[Finding, ...]:
             "kubectl get inferenceservices -A -o wide lists services and runtimes",
         ),
     )
-
-
-def _target(source: Source, request: SpeculationRequest) -> Target:
-    kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
-    return resolve_target(source, listing=request.target_listing, ask_hub=_asks_hub(source, request), kserve=kserve)
-
-
-def _asks_hub(source: Source, request: SpeculationRequest) -> bool:
-    return source.asks_hub and _loads_weights(request)
-
-
-def _loads_weights(request: SpeculationRequest) -> bool:
-    method = METHODS.get(request.method)
-    return method is not None and method.loads_weights
-
-
-def _revision(spec: Spec) -> str | None:
-    pinned = spec.settings.get("revision")
-    return pinned if isinstance(pinned, str) else None

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from mpctl.app.change.resolve import Checkpoint, Target
 from mpctl.app.change.staging import Staged, staging_findings
+from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import InputError
-from mpctl.estimate import ModelFacts, facts_of, target_name_of
+from mpctl.estimate import ModelFacts, facts_of
 from mpctl.estimate.facts import loaded_gib, served_numbers
 from mpctl.estimate.memory import (
     DraftMemory,
@@ -20,8 +22,7 @@ from mpctl.estimate.memory import (
     memory_findings,
     read_log,
 )
-from mpctl.estimate.table import gpu_gib, gpus, model_shape
-from mpctl.manifest import Service
+from mpctl.estimate.table import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import Check, match
 from mpctl.methods.preflight.rule import ordered
@@ -45,18 +46,28 @@ class Checked:
     memory: Estimate | None = None
 
 
+class Conditions(NamedTuple):
+    """What a change is checked under: its load, the serving engine's log, and the GPU."""
+
+    load: Load = Load()
+    log: str | None = None
+    gpu: str | None = None
+
+
 def check(
+    request: SpeculationRequest,
     target: Target,
     staged: Staged,
     draft: Checkpoint,
     notes: tuple[Finding, ...],
-    load: Load,
-    *,
-    log: str | None,
-    gpu: str | None,
+    conditions: Conditions,
 ) -> Checked:
-    """Run every preflight rule. ``notes``: of the spec; ``log``: the serving engine's."""
-    spec = staged.spec
+    """Run every preflight rule; warnings that the request refuses are refusals. ``notes``: findings of the spec.
+
+    Raises:
+        InputError: the request overrides an unknown finding; the hint lists the known ones.
+    """
+    spec, load = staged.spec, conditions.load
     facts = facts_of(
         target.service,
         engine_version=target.engine,
@@ -65,96 +76,57 @@ def check(
         draft=draft.facts,
         concurrency=load.concurrency,
         temperature=load.temperature,
-        engine_log=log,
+        engine_log=conditions.log,
     )
-    facts = replace(facts, gpu=gpu)
+    facts = replace(facts, gpu=conditions.gpu)
     memory, no_memory = None, ""
     try:
-        memory = estimate_memory(target, draft.facts, gpu=gpu, log=log, concurrency=load.concurrency)
+        memory = estimate_memory(target, draft.facts, conditions)
     except NotEstimated as error:
         no_memory = str(error) if spec.draft is not None else ""
     of_memory = memory_findings(memory) if memory else ()
-    unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
-    return Checked(
-        ordered((*notes, *preflight_findings(spec, facts), *staging_findings(staged.plan), *of_memory)),
-        (
-            *unknowns(spec, facts),
-            *(f"files: {reason}" for reason in unread),
-            *((f"kv-pool: not estimated: {no_memory}",) if no_memory else ()),
-        ),
-        match(spec, facts),
-        memory,
+    findings = ordered(
+        replace(finding, severity="refuse") if finding.id in request.refused and finding.severity == "warn" else finding
+        for finding in (*notes, *preflight_findings(spec, facts), *staging_findings(staged.plan), *of_memory)
     )
-
-
-def with_refusals(findings: tuple[Finding, ...], refused: tuple[str, ...]) -> tuple[Finding, ...]:
-    """The findings with some warnings as refusals."""
-    return ordered(replace(f, severity="refuse") if f.id in refused and f.severity == "warn" else f for f in findings)
-
-
-def require_listed(gpu: str | None) -> None:
-    """Refuse a GPU of --gpu that is not in the table.
-
-    Raises:
-        InputError: it is not; the hint lists those that are.
-    """
-    if gpu is not None and gpu_gib(gpu) is None:
-        raise InputError(f"{gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
-
-
-def require_known(ignored: tuple[str, ...], findings: tuple[Finding, ...]) -> None:
-    """Refuse to override an unknown finding.
-
-    Raises:
-        InputError: a finding is unknown; the message lists the known ones.
-    """
-    unknown = sorted(set(ignored) - {f.id for f in findings})
+    unknown = sorted(set(request.ignored) - {finding.id for finding in findings})
     if unknown:
         refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
         raise InputError(
             f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
         )
+    unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
+    unchecked = (*unknowns(spec, facts), *(f"files: {reason}" for reason in unread))
+    if no_memory:
+        unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
+    return Checked(findings, unchecked, match(spec, facts), memory)
 
 
-def estimate_memory(
-    target: Target,
-    draft: ModelFacts | None,
-    *,
-    gpu: str | None = None,
-    log: str | None = None,
-    concurrency: int | None = None,
-) -> Estimate:
-    """The KV pool before and after. A ``gpu`` that is not in the table is as good as none.
+def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:
+    """The KV pool before and after. A GPU that is not in the table is as good as none.
 
     Raises:
         NotEstimated: dimensions or memory are unknown.
     """
+    gpu, log, facts = conditions.gpu, conditions.log, target.checkpoint.facts
     gib = gpu_gib(gpu)
-    facts = target.checkpoint.facts
-    name = target_name_of(target.service, target.name)
-    shape = (facts.shape if facts else None) or model_shape(name)
+    shape = (facts.shape if facts else None) or model_shape(target.model)
     if shape is None:
         raise NotEstimated("the target's dimensions are not known")
     if draft is None or draft.shape is None or draft.weight_gib is None or draft.shape.hybrid:
         raise NotEstimated("what the draft takes is not known")
-    served = _served(target.service, facts, gpu, gib, concurrency)
-    joined = DraftMemory(draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served))
-    logged = None if log is None else read_log(log)
-    return estimate(shape, joined, served, log=logged, target_gib=loaded_gib(target.service, facts, shape))
-
-
-def _served(
-    service: Service, target: ModelFacts | None, gpu: str | None, gib: float | None, concurrency: int | None
-) -> Served:
-    numbers = served_numbers(service, target)
+    numbers = served_numbers(target.service, facts)
     if numbers.max_model_len is None:
         raise NotEstimated("the longest request is not known; --max-model-len names it")
-    return Served(
+    served = Served(
         numbers.max_model_len,
         gib,
         numbers.utilisation,
         numbers.max_num_seqs or (None if gpu is None or gib is None else default_sequences(gpu, gib)),
         numbers.tensor_parallel,
         numbers.kv_element_bytes,
-        concurrency,
+        conditions.load.concurrency,
     )
+    joined = DraftMemory(draft.weight_gib / served.tensor_parallel, kv_bytes_of(draft.shape, served))
+    logged = None if log is None else read_log(log)
+    return estimate(shape, joined, served, log=logged, target_gib=loaded_gib(target.service, facts, shape))

@@ -79,35 +79,26 @@ class Target:
     kserve: str | None = None
 
     @property
-    def name(self) -> str | None:
-        """The target's own name, as its checkpoint has it."""
-        return self.checkpoint.facts.name if self.checkpoint.facts else None
+    def model(self) -> str | None:
+        """``organisation/model``, of the service or of what the checkpoint records; None where none of them says."""
+        facts = self.checkpoint.facts
+        return target_name_of(self.service, facts.name if facts else None)
 
 
 def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None) -> Target:
-    """Read the service and the checkpoint of its target.
+    """Read the service and the checkpoint of its target: its argument, or the storage that is mounted at that path.
 
     Raises:
         InputError: the manifest or the listing cannot be read.
     """
     service = source.service()
-    checkpoint = read_facts(
-        source,
-        target_source(source, service),
-        listing=listing,
-        ask_hub=ask_hub,
-        revision=service.command.get("revision"),
-    )
+    model = source.target_of(service)
+    if model is None or model.startswith("/"):
+        mounted = (storage for storage in service.storage if storage.uri.startswith("hf://"))
+        model = next((s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model)
+    revision = service.command.get("revision")
+    checkpoint = read_facts(source, model, listing=listing, ask_hub=ask_hub, revision=revision)
     return Target(service, source.engine_version(service), checkpoint, kserve)
-
-
-def target_source(source: Source, service: Service) -> str | None:
-    """The path or repository that the target is read from: its own argument, or the storage mounted at that path."""
-    named = source.target_of(service)
-    if named is not None and not named.startswith("/"):
-        return named
-    mounted = (storage for storage in service.storage if storage.uri.startswith("hf://"))
-    return next((s.uri for s in mounted if named is None or is_below(named, s.mount_path)), named)
 
 
 def is_below(path: str, mount: str) -> bool:
@@ -144,11 +135,14 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
             hint=f"use an eagle3 head; '{commands.line('drafts')}' lists the published ones",
         )
     catalogue = load_catalogue(request.catalogue)
-    name = target_name_of(target.service, target.name) or _served_as(target.service, catalogue)
+    command, name = target.service.command, target.model
+    served = command.get("served-model-name")
+    if name is None and served and (catalogue.key(served) or catalogue.native(served)):
+        name = served  # it may be any, so it chooses a draft and proves nothing
     choice = choose(catalogue, name, method.name, engine_version=target.engine)
     if choice is None:
         return Selection(None, {})
-    fp8 = "fp8" in (name or "").lower() or (target.service.command.get("quantization") or "").startswith("fp8")
+    fp8 = "fp8" in (name or "").lower() or (command.get("quantization") or "").startswith("fp8")
     return Selection(choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason)
 
 
@@ -156,18 +150,11 @@ def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request:
     """Return the catalogue's facts about a draft whose files were not read: its target and the kind of checkpoint."""
     if draft.facts is not None or spec.draft is None:
         return draft
-    name = target_name_of(target.service, target.name)
-    published = load_catalogue(request.catalogue).published(spec.draft, name)
+    published = load_catalogue(request.catalogue).published(spec.draft, target.model)
     method = METHODS.get(published.method) if published else None
     if published is None or method is None:
         return draft
     return draft._replace(facts=ModelFacts(trained_for=published.target, draft_kind=method.checkpoint))
-
-
-def _served_as(service: Service, catalogue: Catalogue) -> str | None:
-    """The served name where the catalogue knows it. It may be any, so it chooses a draft and proves nothing."""
-    served = service.command.get("served-model-name")
-    return served if served and (catalogue.key(served) or catalogue.native(served)) else None
 
 
 def read_config(text: str | None) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from mpctl.app.change.resolve import Checkpoint, Selection, Target, is_below
 from mpctl.app.change.source import Edit, Source
-from mpctl.app.requests import StagingRequest
+from mpctl.app.requests import SpeculationRequest, StagingRequest
 from mpctl.errors import InputError
+from mpctl.estimate.table import gpu_gib, gpus
 from mpctl.manifest import Service
 from mpctl.manifest.storage.cuts import DRAFT_MOUNT
 from mpctl.manifest.storage.edits import without_draft
@@ -27,19 +28,21 @@ class Staged:
     edit: Edit | None = None
 
 
-def check_request(request: StagingRequest) -> None:
+def check_options(request: SpeculationRequest) -> None:
     """Refuse invalid numbers, versions and names before anything is looked up.
 
     Raises:
-        InputError: with the option.
+        InputError: with the option; of a GPU, the hint lists those that are in the table.
     """
-    if request.kserve_version and release(request.kserve_version) is None:
-        raise InputError(f"{request.kserve_version!r} is no version", field="--kserve", hint="such as 0.20")
-    sizes = {"--node-disk": request.node_disk_gib, "--draft-size": request.draft_size_gib}
-    for field, size in sizes.items():
+    staging = request.staging
+    if staging.kserve_version and release(staging.kserve_version) is None:
+        raise InputError(f"{staging.kserve_version!r} is no version", field="--kserve", hint="such as 0.20")
+    for field, size in (("--node-disk", staging.node_disk_gib), ("--draft-size", staging.draft_size_gib)):
         if size is not None and not 0 < size < float("inf"):
             raise InputError(f"{size:g} is no size in GiB", field=field)
-    cluster_of(request)  # which refuses names
+    cluster_of(staging)  # which refuses names
+    if request.gpu is not None and gpu_gib(request.gpu) is None:
+        raise InputError(f"{request.gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
 
 
 def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
@@ -57,13 +60,7 @@ def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
 
 
 def stage_draft(
-    source: Source,
-    target: Target,
-    spec: Spec,
-    request: StagingRequest,
-    *,
-    draft: Checkpoint,
-    selection: Selection,
+    source: Source, target: Target, spec: Spec, request: StagingRequest, *, draft: Checkpoint, selection: Selection
 ) -> Staged:
     """Plan the staging. A draft that an earlier rollout staged is removed by the edit, so that two never pile up.
 
@@ -76,42 +73,30 @@ def stage_draft(
     bare = without_draft(before)
     if bare is not before and is_below(spec.draft, DRAFT_MOUNT):
         bare = before  # it names what is staged already
+    size, entry = request.draft_size_gib or (draft.facts.weight_gib if draft.facts else None), selection.entry
+    if size is None and entry is not None:
+        size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
+    revision, facts = spec.settings.get("revision"), target.checkpoint.facts
+    wanted = DraftSource(
+        spec.draft,
+        revision if isinstance(revision, str) else "",
+        size,
+        facts.weight_gib if facts else None,
+        here=source.model_facts(spec.draft) is not None,
+    )
     cluster = cluster_of(request, target.kserve)
-    wanted = _draft_source(source, target, spec, request, draft=draft, selection=selection)
     plan = plan_staging(bare, wanted, cluster, mode=request.mode)
 
     def edit(service: Service) -> Service:
         clean = service if bare is before else without_draft(service)
         return plan_staging(clean, wanted, cluster, mode=plan.mode).service
 
-    return Staged(_at_its_path(spec, plan, wanted), plan, edit)
-
-
-def _at_its_path(spec: Spec, plan: StagingPlan, wanted: DraftSource) -> Spec:
     settings = {**spec.settings, "model": plan.path}
     if plan.mode != "engine":
         settings.pop("revision", None)
     elif wanted.revision != "main":
         settings["revision"] = wanted.revision
-    return replace(spec, settings=settings)
-
-
-def _draft_source(
-    source: Source, target: Target, spec: Spec, request: StagingRequest, *, draft: Checkpoint, selection: Selection
-) -> DraftSource:
-    revision = spec.settings.get("revision")
-    size = request.draft_size_gib or (None if draft.facts is None else draft.facts.weight_gib)
-    entry = selection.entry
-    if size is None and entry is not None:
-        size = entry.loaded_gib or (None if entry.size_b is None else entry.size_b * 2e9 / 2**30)
-    facts = target.checkpoint.facts
-    return DraftSource(
-        str(spec.draft),
-        revision if isinstance(revision, str) else "",
-        size,
-        None if facts is None else facts.weight_gib,
-        here=source.model_facts(spec.draft) is not None,
-    )
+    return Staged(replace(spec, settings=settings), plan, edit)
 
 
 def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
@@ -119,36 +104,19 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     if plan is None:
         return ()
     source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve.py"
-    if plan.mode == "present":
-        source = "the manifest's mounts; their contents cannot be listed from here"
-        if plan.unmounted:
-            return (
-                Finding(
-                    "draft-unmounted",
-                    "refuse",
-                    f"{plan.warnings[0]}; otherwise the engine ends at its start",
-                    source,
-                    "mount it, or name its files with --draft-listing where the image holds it",
-                ),
-            )
-        return tuple(_note(text, source) for text in plan.warnings)
     notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
-    return (*_unprepared(plan, source), *(_note(text, source) for text in notes))
-
-
-def _note(text: str, source: str) -> Finding:
-    return Finding("draft-staging", "note", text, source, "the stage command with the same options explains it")
-
-
-def _unprepared(plan: StagingPlan, source: str) -> tuple[Finding, ...]:
-    if not plan.prepares:
-        return ()
-    return (
-        Finding(
-            "draft-not-staged",
-            "refuse",
-            f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}",
-            source,
-            "the stage command with the same options prints what to prepare; once it is there",
-        ),
-    )
+    if plan.mode == "present":
+        source, notes = "the manifest's mounts; their contents cannot be listed from here", plan.warnings
+    if plan.mode == "present" and plan.unmounted:
+        reason = f"{plan.warnings[0]}; otherwise the engine ends at its start"
+        remedy = "mount it, or name its files with --draft-listing where the image holds it"
+        return (Finding("draft-unmounted", "refuse", reason, source, remedy),)
+    findings = [
+        Finding("draft-staging", "note", text, source, "the stage command with the same options explains it")
+        for text in notes
+    ]
+    if plan.mode != "present" and plan.prepares:
+        reason = f"{plan.steps[0]}; the pod would not start, or the engine would not find {plan.path}"
+        remedy = "the stage command with the same options prints what to prepare; once it is there"
+        findings.insert(0, Finding("draft-not-staged", "refuse", reason, source, remedy))
+    return tuple(findings)

@@ -15,7 +15,7 @@ from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, only_copies, open_operation, open_retirement, prunable, require_finished
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, Pruned, Recorded
+from mpctl.rollout.ports import Arm, Demand, Pruned, Recorded
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
 
@@ -148,7 +148,7 @@ def restart_plan(session: Session, *, why: str, by: str) -> Plan:
     """
     platform = session.platform
     text = platform.restarted_text(datetime.now(UTC).isoformat(timespec="seconds"))
-    for note in platform.check(Arm(text), side_by_side=not platform.rolls):
+    for note in platform.check(Demand(Arm(text), side_by_side=not platform.rolls)):
         session.console.note(f"note: {note}")
     spec = live_spec(platform)
     return Plan(

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mpctl.app.bench.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
-from mpctl.app.change import Change, prepare
+from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
-from mpctl.app.operate.rollout_plan import AUTO, as_placed, explain_rollout, make_plan, place_plan
-from mpctl.app.plan.predicted import choose_best, describe_prediction, predict_rollout
+from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
+from mpctl.app.plan.predicted import choose_best, predict_rollout
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, place_load
 from mpctl.app.workload import loader_for, read_workload, remember_files
@@ -20,7 +20,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.power import Noise
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import Act, Decision, decide_rollout
+from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, open_operation
 from mpctl.rollout.plan import Kind, Plan
@@ -38,42 +38,68 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         Conflict: another operation or another writer changes the service.
         Cancelled: the user declined or pressed Ctrl-C.
     """
+    console = session.console
     workload = read_workload(request.measurement, loader_for(session))
-    request = _named(session, request, workload)
+    request = _with_method(session, request, workload)
     change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
     entries = session.store.entries()
     unfinished = open_operation(entries)
-    workload, power = _planned(session, request, workload, unfinished, entries)
-    plan = _plan(session, request, change, workload, unfinished)
-    plan, workload = as_placed(plan, workload, request, None if unfinished is None else unfinished.plan)
-    decision = decide_rollout(plan, session.platform.read(), unfinished, holder=session.holder())
+    workload, power = _with_rounds(session, request, workload, unfinished, entries)
+    asked = request.measurement
+    session.load = place_load(asked.load, asked.load_pods, session.platform.name, unfinished=unfinished)
+    planner, prediction = RolloutPlanner(session, request, change, session.load), None
+    fit = planner.requested(workload, unfinished)
+    decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
+    already = f"{session.title} already runs {change.spec.describe()}"
     if decision.act is Act.ALREADY:
-        return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
-    _check(session, request, change, decision, unfinished)
-    users = ""
-    if decision.act is Act.OPEN:
+        return Outcome.nothing_to_do(session, already)
+    opens = decision.act is Act.OPEN
+    if opens and (owner := session.owned(force=request.force)):
+        console.warn(owner)
+    change.report(console)
+    change.require_allowed()
+    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
+        session.require_load_client()
+    if opens:
         if power and not change.spec.is_none:
-            session.console.note(power)
-        plan, workload, choice, notes = place_plan(session, plan, request, workload)
-        for note in notes:
-            session.console.note(f"note: {note}")
-        plan = _with_prediction(session, request, change, plan, workload)
-        users = f"\n{choice.describe()}"
-    explanation = explain_rollout(session, plan, workload) + users
+            console.note(power)
+        fit = planner.fit(fit)
+        for note in fit.notes:
+            console.note(f"note: {note}")
+        prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
+    plan = planner.plan(fit, prediction)
+    explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason)))
     if request.dry_run is not DryRun.NONE:
         return Outcome.of_preview(session, preview(session, plan, explanation))
-    if decision.act is Act.OPEN:
-        session.console.confirm(f"{explanation}\nContinue ({session.place})?")
+    if opens:
+        console.confirm(f"{explanation}\nContinue ({session.place})?")
     with session.store.lease("rollout"), session.context() as outside:
-        context = replace(outside, prompts={kind.name: kind.prompts for kind in workload.traffic})
-        operation = _resume_or_open(session, context, request, plan, workload)
+        context = replace(outside, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
+        operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
-            return Outcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
+            return Outcome.nothing_to_do(session, already)
+        remember_files(plan.workload, asked)
         outcome = carry_out(session, context, operation)
-    return replace(outcome, pool=_pool(session, change))
+    memory = change.checked.memory
+    log = None if memory is None else session.engine_log()
+    return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
 
 
-def _named(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
+def _resume_or_open(
+    context: Context, session: Session, planner: RolloutPlanner, fit: Fit, plan: Plan
+) -> Operation | None:
+    """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
+    decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
+    if decision.act is Act.ALREADY:
+        return None
+    if decision.operation is not None:
+        confirm_resume(session, decision.operation)
+        return decision.operation
+    session.store.save(plan.workload, "workload", fit.workload.to_record(), only=True)
+    return runner.open_plan(context, planner.plan(planner.read_again(fit), plan.prediction, session.platform.scaling()))
+
+
+def _with_method(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
     """The request with the plan's best method where it asks for ``auto``.
 
     Raises:
@@ -93,7 +119,7 @@ def _named(session: Session, request: RolloutRequest, workload: Workload) -> Rol
     return replace(request, speculation=speculation)
 
 
-def _planned(
+def _with_rounds(
     session: Session,
     request: RolloutRequest,
     workload: Workload,
@@ -125,61 +151,3 @@ def _planned(
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
     return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate)
-
-
-def _with_prediction(session: Session, request: RolloutRequest, change: Change, plan: Plan, workload: Workload) -> Plan:
-    """The plan with what the payoff model says of the change, to be compared with what is measured."""
-    if change.spec.is_none:
-        return plan
-    prediction = predict_rollout(session, request.speculation, workload.concurrency, change.spec.k)
-    if prediction is not None:
-        session.console.note(describe_prediction(prediction))
-    return replace(plan, prediction=prediction)
-
-
-def _plan(
-    session: Session, request: RolloutRequest, change: Change, workload: Workload, unfinished: Operation | None
-) -> Plan:
-    measurement = request.measurement
-    session.load = place_load(measurement.load, measurement.load_pods, session.platform.name, unfinished=unfinished)
-    timeout_s = session.ready_timeout_s(request.ready_timeout_s)
-    return make_plan(change, request, workload, unfinished, ready_timeout_s=timeout_s, load=session.load)
-
-
-def _check(
-    session: Session, request: RolloutRequest, change: Change, decision: Decision, unfinished: Operation | None
-) -> None:
-    """Report the preflight, and refuse what must not or cannot be measured."""
-    if decision.act is Act.OPEN and (owner := session.owned(force=request.force)):
-        session.console.warn(owner)
-    change.report(session.console)
-    change.require_allowed()
-    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
-        session.require_load_client()
-
-
-def _resume_or_open(
-    session: Session, context: Context, request: RolloutRequest, plan: Plan, workload: Workload
-) -> Operation | None:
-    """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
-    decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
-    if decision.operation is not None:
-        confirm_resume(session, decision.operation)
-        return decision.operation
-    if decision.act is Act.ALREADY:
-        return None
-    session.store.save(plan.workload, "workload", workload.to_record(), only=True)
-    remember_files(plan.workload, request.measurement)
-    plan = replace(plan, scaling=session.platform.scaling())
-    if plan.route is not None:
-        name, steps = plan.route["name"], plan.traffic_steps
-        route = session.platform.route(name, steps, mirror=plan.mirror_percent, force=request.force)
-        plan = replace(plan, route=route)
-    return runner.open_plan(context, plan)
-
-
-def _pool(session: Session, change: Change) -> str:
-    """The KV pool that the engine logged, compared with the estimate; empty where nothing was estimated."""
-    memory = change.checked.memory
-    log = None if memory is None else session.engine_log()
-    return "" if memory is None or log is None else compare_with_log(memory, log) or ""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from mpctl import commands
 from mpctl.app.bench.recorded import measured_by, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.files import read_policy
-from mpctl.app.requests import MeasurementRequest, RolloutRequest
+from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import LoadPlace, Session
 from mpctl.app.workload import describe_workload
 from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
@@ -21,220 +22,277 @@ from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, 
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Operation
-from mpctl.rollout.placement import Asked, Choice, Room, at_users_load, choose_placement, in_turns, share_of
+from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
 
 AUTO = "auto"
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
-
-
-def make_plan(
-    change: Change,
-    request: RolloutRequest,
-    workload: Workload,
-    unfinished: Operation | None,
-    *,
-    ready_timeout_s: float,
-    load: LoadPlace,
-) -> Plan:
-    """Pin everything that the rollout will do."""
-    strategy, downtime = _strategy(request, unfinished)
-    return Plan(
-        kind=Kind.ROLLOUT,
-        strategy=strategy,
-        baseline=Manifest.of(change.old_text),
-        goal=Manifest.of(change.new_text),
-        spec=change.spec,
-        baseline_spec=change.old_spec,
-        policy=_policy(change, request.measurement),
-        workload=record_of(workload),
-        ready_timeout_s=ready_timeout_s,
-        keep_baseline=request.traffic.keep_baseline,
-        downtime=downtime,
-        why=f"rollout of {change.record}",
-        draft=change.draft_name,
-        load=load.where,
-        load_pods=load.pods,
-        target_model=target_name_of(change.before) or change.before.model or change.before.name,
-        traffic_steps=request.traffic.steps_percent,
-        step_duration_s=request.traffic.step_duration_s,
-        mirror_percent=request.traffic.mirror_percent,
-        by=request.by,
-    )
-
-
-def record_of(workload: Workload) -> str:
-    """The name of a workload's record."""
-    return f"workload-{workload.digest()[:12]}"
-
-
-def _policy(change: Change, asked: MeasurementRequest) -> Policy:
-    policy = read_policy(asked.policy) if asked.limits is None else Policy.from_record(asked.limits)
-    if change.spec.config() is None:
-        # Taking speculation away is judged by speed and output; there are no drafts to count.
-        return Policy.from_record({**policy.to_record(), "min_tokens_per_step": 0})
-    return policy
-
-
-def _strategy(request: RolloutRequest, unfinished: Operation | None) -> tuple[Strategy, bool]:
-    """The strategy asked for, else that of the unfinished rollout, else side by side; and whether downtime is
-    accepted."""
-    if request.strategy != AUTO:
-        return Strategy(request.strategy), request.accept_downtime
-    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return unfinished.plan.strategy, unfinished.plan.downtime
-    return Strategy.SIDE_BY_SIDE, request.accept_downtime
-
-
-def fit_plan(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with a strategy that the platform has capacity for and the HTTPRoute it needs, and notes on it.
-
-    Raises:
-        InputError: options contradict each other, or ask for what the platform cannot do.
-        Refused: nothing fits; with the reason and the alternatives.
-    """
-    side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
-    plan = _with_route(session, plan, request)
-    retained = session.platform.retained_baseline()
-    notes: tuple[str, ...] = ()
-    if retained is not None:
-        plan = replace(plan, releases=True)
-        notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
-    retain = plan.keep_baseline and session.platform.rolls
-    try:
-        # Downtime is only taken where nothing else fits.
-        downtime = plan.downtime and not side_by_side
-        notes += session.platform.check(
-            plan.arm, side_by_side=side_by_side, downtime=downtime, retain=retain, load_pods=load_pods(plan)
-        )
-    except Refused as refused:
-        if request.strategy != AUTO or not plan.downtime or not session.platform.rolls or plan.route is not None:
-            raise
-        plan = replace(plan, strategy=Strategy.IN_PLACE)
-        in_place = session.platform.check(plan.arm, side_by_side=False, downtime=True, load_pods=load_pods(plan))
-        return plan, (f"{refused.message}; the service is changed in place", *in_place)
-    plan, bake_notes = _with_bake(session, replace(plan, downtime=False) if side_by_side else plan, request)
-    return plan, (*notes, *bake_notes)
-
-
-def load_pods(plan: Plan) -> int:
-    """Number of pods of the load Job; 0 where the prompts are sent from elsewhere."""
-    return plan.load_pods if plan.load == "job" else 0
-
-
-def _bake_s(session: Session, plan: Plan, request: RolloutRequest) -> float:
-    """Return the duration of the bake. A rollout of the watch has none, as the watch observes the service anyway."""
-    if request.traffic.bake_s is not None:
-        return request.traffic.bake_s
-    side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
-    return BAKE_S if session.platform.rolls and side_by_side and not request.by else 0.0
-
-
-def _with_bake(session: Session, plan: Plan, request: RolloutRequest) -> tuple[Plan, tuple[str, ...]]:
-    """The plan with the time that the promoted arm is watched, and with the baseline retained meanwhile where an
-    HTTPRoute can give it the traffic back and there is capacity for it."""
-    plan = replace(plan, bake_s=_bake_s(session, plan, request))
-    beside = session.platform.rolls and plan.strategy is Strategy.SIDE_BY_SIDE and not plan.keep_baseline
-    if not (plan.bake_s and beside):
-        return plan, ()
-    try:
-        route = plan.route or session.platform.route(request.traffic.route, (), force=request.force)
-        session.platform.check(plan.arm, side_by_side=True, retain=True)
-    except (InputError, NotPermitted, Refused) as error:
-        return plan, (f"a rollback during the bake takes an engine start: {error.message}",)
-    return replace(plan, route=route, bake_baseline=True), ()
-
-
-def _with_route(session: Session, plan: Plan, request: RolloutRequest) -> Plan:
-    """The plan with the users' HTTPRoute, where it shifts traffic or retains the baseline in a cluster."""
-    moves = plan.traffic_steps or plan.mirror_percent
-    if not (moves or (plan.keep_baseline and session.platform.rolls)):
-        if request.traffic.route is not None and not _bake_s(session, plan, request):
-            raise InputError(
-                "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake", field="--route"
-            )
-        return plan
-    if session.platform.rolls and plan.strategy is not Strategy.SIDE_BY_SIDE:
-        raise InputError(
-            "in place there is one arm at a time: nothing to shift traffic to or to retain",
-            field="--mirror" if plan.mirror_percent else "--traffic-steps" if plan.traffic_steps else "--keep-baseline",
-            hint="--strategy side-by-side",
-        )
-    route = session.platform.route(
-        request.traffic.route, plan.traffic_steps, mirror=plan.mirror_percent, force=request.force
-    )
-    return replace(plan, route=route)
-
-
+ROLLING = "as any rolling update"
 _WINDOW_S = 5.0  # where the counters since the start tell users already
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
 _WARM_UPS = 1.25  # requests sent per recorded one: warm-ups and probes are not recorded
 
 
-def place_plan(
-    session: Session, plan: Plan, request: RolloutRequest, workload: Workload
-) -> tuple[Plan, Workload, Choice, tuple[str, ...]]:
-    """Return the plan with its strategy, route and placement, its workload, the choice, and notes on the capacity.
+@dataclass(frozen=True)
+class Fit:
+    """What the service as it is decides of a plan; before it was read, what the request says."""
 
-    Raises:
-        InputError: options contradict each other.
-        Refused: nothing fits, or nothing can be measured beside the users; before anything was started.
-    """
-    asked = _asked(request)
-    users = read_users(session, request.traffic.users_window_s, asked.placement)
-    _require_limits(plan.policy, users)
-    asked = replace(asked, max_pod_gap=plan.policy.max_pod_gap)
-    try:
-        plan, notes = fit_plan(session, plan, request)
-    except Refused as refused:
-        if not users.seen or asked.placement is Placement.SERVICE:
-            raise
-        raise Refused(
-            f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, either: "
-            f"{refused.message}",
-            hint=f"take the service out of traffic, or add a GPU: '{commands.line('capacity', 'CLUSTER')}' shows them",
-        ) from refused
-    choice = choose_placement(users, _room_beside(session, plan, request, users, workload, asked), asked)
-    workload = _placed_workload(workload, choice.placement, users, request)
-    plan = replace(plan, placement=choice.placement, users=users, workload=record_of(workload))
-    if choice.placement is Placement.SPLIT:
-        plan = replace(plan, users_share_percent=choice.share)
-    if choice.placement.users_set_load:
-        plan = replace(plan, route=_route_of_users(session, request, choice.placement, users.pods))
-    return plan, workload, choice, notes
+    workload: Workload
+    strategy: Strategy
+    downtime: bool  # the service may be down while an engine starts
+    placement: Placement = Placement.SERVICE
+    users: UserLoad | None = None  # before anything was started
+    users_share_percent: int = 0
+    route: dict[str, Any] | None = None
+    releases: bool = False  # an older retained baseline ends first
+    bake_s: float = 0.0
+    bake_baseline: bool = False
+    reason: str = ""  # for the placement, in sentences
+    notes: tuple[str, ...] = ()  # on the capacity
 
 
-def as_placed(
-    plan: Plan, workload: Workload, request: RolloutRequest, unfinished: Plan | None
-) -> tuple[Plan, Workload]:
-    """The plan and its workload as the unfinished rollout placed them, where the request leaves that to mpctl: the same
-    command continues it."""
-    if unfinished is None or unfinished.users is None or request.traffic.measure_on not in (AUTO, unfinished.placement):
-        return plan, workload
-    workload = _placed_workload(workload, unfinished.placement, unfinished.users, request)
-    return replace(plan, placement=unfinished.placement, workload=record_of(workload)), workload
+class RolloutPlanner:
+    """Plans one rollout of a change."""
 
+    def __init__(self, session: Session, request: RolloutRequest, change: Change, load: LoadPlace) -> None:
+        self._session, self._request, self._change, self._load = session, request, change, load
+        self._arm = Arm(change.new_text)
+        asked = request.measurement
+        self._policy = read_policy(asked.policy) if asked.limits is None else Policy.from_record(asked.limits)
+        if change.spec.config() is None:
+            # Taking speculation away is judged by speed and output; there are no drafts to count.
+            self._policy = Policy.from_record({**self._policy.to_record(), "min_tokens_per_step": 0})
 
-def _placed_workload(workload: Workload, placement: Placement, users: UserLoad, request: RolloutRequest) -> Workload:
-    """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names one."""
-    measurement = request.measurement
-    if placement.copies_baseline and not measurement.concurrency and not measurement.requests_per_s:
-        rounds = None if measurement.rounds is None and measurement.detect is None else workload.repeats
-        workload = at_users_load(workload, users, rounds=rounds)
-    return in_turns(workload) if placement is Placement.TURNS else workload
-
-
-def _asked(request: RolloutRequest) -> Asked:
-    traffic = request.traffic
-    placement = None if traffic.measure_on == AUTO else Placement(traffic.measure_on)
-    if traffic.users_share_percent is not None and placement not in (None, Placement.SPLIT):
-        raise InputError(
-            f"cannot be combined with --measure-on {placement}, which gives the candidate no request of a user",
-            field="--users-share",
-            hint="--measure-on split, or leave it out",
+    def plan(self, fit: Fit, prediction: dict[str, Any] | None = None, scaling: dict[str, Any] | None = None) -> Plan:
+        """Pin everything that the rollout will do."""
+        request, change = self._request, self._change
+        traffic, service = request.traffic, change.before
+        return Plan(
+            kind=Kind.ROLLOUT,
+            strategy=fit.strategy,
+            baseline=Manifest.of(change.old_text),
+            goal=Manifest.of(change.new_text),
+            spec=change.spec,
+            baseline_spec=change.old_spec,
+            policy=self._policy,
+            workload=record_of(fit.workload),
+            ready_timeout_s=self._session.ready_timeout_s(request.ready_timeout_s),
+            keep_baseline=traffic.keep_baseline,
+            why=f"rollout of {change.record}",
+            draft=change.draft_name,
+            target_model=target_name_of(service) or service.model or service.name,
+            downtime=fit.downtime,
+            scaling=scaling,
+            load=self._load.where,
+            load_pods=self._load.pods,
+            route=fit.route,
+            traffic_steps=traffic.steps_percent,
+            step_duration_s=traffic.step_duration_s,
+            mirror_percent=traffic.mirror_percent,
+            releases=fit.releases,
+            by=request.by,
+            prediction=prediction,
+            bake_s=fit.bake_s,
+            bake_baseline=fit.bake_baseline,
+            placement=fit.placement,
+            users=fit.users,
+            users_share_percent=fit.users_share_percent,
         )
-    return Asked(placement, traffic.users_share_percent, traffic.mirror_percent, traffic.measure_limit_s)
+
+    def requested(self, workload: Workload, unfinished: Operation | None) -> Fit:
+        """What the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
+        command continues that."""
+        begun = unfinished.plan if unfinished is not None else None
+        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime)
+        if self._request.strategy != AUTO:
+            fit = replace(fit, strategy=Strategy(self._request.strategy))
+        elif begun is not None and begun.kind is Kind.ROLLOUT:
+            fit = replace(fit, strategy=begun.strategy, downtime=begun.downtime)
+        if begun is None or begun.users is None or self._request.traffic.measure_on not in (AUTO, begun.placement):
+            return fit
+        workload = self._placed_workload(workload, begun.placement, begun.users)
+        return replace(fit, placement=begun.placement, workload=workload)
+
+    def fit(self, requested: Fit) -> Fit:
+        """Ask the service for its users, and the platform for room beside it.
+
+        Raises:
+            InputError: options contradict each other, or ask for what the platform cannot do.
+            Refused: nothing fits, or nothing can be measured beside the users; before anything was started.
+        """
+        asked = self._asked()
+        users = read_users(self._session, self._request.traffic.users_window_s, asked.placement)
+        _require_limits(self._policy, users)
+        try:
+            fit = self.fit_platform(requested)
+        except Refused as refused:
+            if not users.seen or asked.placement is Placement.SERVICE:
+                raise
+            raise Refused(
+                f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
+                f"either: {refused.message}",
+                hint="take the service out of traffic, or add a GPU: "
+                f"'{commands.line('capacity', 'CLUSTER')}' shows them",
+            ) from refused
+        choice = choose_placement(users, self._room(fit, users, asked), asked)
+        placement = choice.placement
+        return replace(
+            fit,
+            workload=self._placed_workload(fit.workload, placement, users),
+            placement=placement,
+            users=users,
+            users_share_percent=choice.share if placement is Placement.SPLIT else 0,
+            route=self._users_route(placement, users.pods) if placement.users_set_load else fit.route,
+            reason=choice.describe(),
+        )
+
+    def fit_platform(self, fit: Fit) -> Fit:
+        """Choose a strategy that the platform has capacity for, and read the HTTPRoute that the traffic needs.
+
+        Raises:
+            InputError: options contradict each other, or ask for what the platform cannot do.
+            Refused: nothing fits; with the reason and the alternatives.
+        """
+        request, platform = self._request, self._session.platform
+        side_by_side = fit.strategy is Strategy.SIDE_BY_SIDE
+        bake_s = request.traffic.bake_s
+        if bake_s is None:  # the watch observes the service anyway
+            bake_s = BAKE_S if platform.rolls and side_by_side and not request.by else 0.0
+        fit = replace(fit, route=self._traffic_route(fit.strategy, bake_s))
+        retained = platform.retained_baseline()
+        notes: tuple[str, ...] = ()
+        if retained is not None:
+            fit = replace(fit, releases=True)
+            notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
+        # Downtime is only taken where nothing else fits.
+        demand = Demand(
+            self._arm,
+            side_by_side=side_by_side,
+            downtime=fit.downtime and not side_by_side,
+            retain=request.traffic.keep_baseline and platform.rolls,
+            load_pods=self._load_pods,
+        )
+        try:
+            notes += platform.check(demand)
+        except Refused as refused:
+            if request.strategy != AUTO or not fit.downtime or not platform.rolls or fit.route is not None:
+                raise
+            notes = platform.check(replace(demand, side_by_side=False, downtime=True, retain=False))
+            notes = (f"{refused.message}; the service is changed in place", *notes)
+            return replace(fit, strategy=Strategy.IN_PLACE, notes=notes)
+        fit = replace(fit, downtime=demand.downtime, bake_s=bake_s, notes=notes)
+        if not (bake_s and platform.rolls and side_by_side) or request.traffic.keep_baseline:
+            return fit
+        try:
+            route = fit.route or platform.route(request.traffic.route, (), force=request.force)
+            platform.check(Demand(self._arm, side_by_side=True, retain=True))
+        except (InputError, NotPermitted, Refused) as error:
+            return replace(fit, notes=(*notes, f"a rollback during the bake takes an engine start: {error.message}"))
+        return replace(fit, route=route, bake_baseline=True)
+
+    def read_again(self, fit: Fit) -> Fit:
+        """The fit with its route as it is now."""
+        if fit.route is None:
+            return fit
+        traffic, route = self._request.traffic, self._session.platform.route
+        steps, mirror = traffic.steps_percent, traffic.mirror_percent
+        return replace(fit, route=route(fit.route["name"], steps, mirror=mirror, force=self._request.force))
+
+    @property
+    def _load_pods(self) -> int:
+        """Number of pods of the load Job; 0 where the prompts are sent from elsewhere."""
+        return self._load.pods if self._load.where == "job" else 0
+
+    def _traffic_route(self, strategy: Strategy, bake_s: float) -> dict[str, Any] | None:
+        """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
+        traffic, platform = self._request.traffic, self._session.platform
+        moves = traffic.steps_percent or traffic.mirror_percent
+        if not moves and not (traffic.keep_baseline and platform.rolls):
+            if traffic.route is not None and not bake_s:
+                raise InputError(
+                    "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake", field="--route"
+                )
+            return None
+        if platform.rolls and strategy is not Strategy.SIDE_BY_SIDE:
+            steps = "--traffic-steps" if traffic.steps_percent else "--keep-baseline"
+            raise InputError(
+                "in place there is one arm at a time: nothing to shift traffic to or to retain",
+                field="--mirror" if traffic.mirror_percent else steps,
+                hint="--strategy side-by-side",
+            )
+        force = self._request.force
+        return platform.route(traffic.route, traffic.steps_percent, mirror=traffic.mirror_percent, force=force)
+
+    def _users_route(self, placement: Placement, pods: int) -> dict[str, Any]:
+        """The HTTPRoute that copies or splits users' requests while the arms are measured."""
+        share, mirrors = share_of(placement, pods), placement is Placement.MIRROR
+        return self._session.platform.route(
+            self._request.traffic.route,
+            () if mirrors else (share,),
+            mirror=share if mirrors else 0,
+            force=self._request.force,
+        )
+
+    def _route_fault(self, placement: Placement, pods: int) -> str:
+        """The reason why no route copies or splits its requests; empty where one does."""
+        try:
+            self._users_route(placement, pods)
+        except (InputError, NotPermitted, Refused) as error:
+            return error.message
+        return ""
+
+    def _placed_workload(self, workload: Workload, placement: Placement, users: UserLoad) -> Workload:
+        """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names
+        one."""
+        measurement = self._request.measurement
+        if placement.copies_baseline and not measurement.concurrency and not measurement.requests_per_s:
+            rounds = None if measurement.rounds is None and measurement.detect is None else workload.repeats
+            workload = at_users_load(workload, users, rounds=rounds)
+        return in_turns(workload) if placement is Placement.TURNS else workload
+
+    def _asked(self) -> Asked:
+        traffic = self._request.traffic
+        placement = None if traffic.measure_on == AUTO else Placement(traffic.measure_on)
+        if traffic.users_share_percent is not None and placement not in (None, Placement.SPLIT):
+            raise InputError(
+                f"cannot be combined with --measure-on {placement}, which gives the candidate no request of a user",
+                field="--users-share",
+                hint="--measure-on split, or leave it out",
+            )
+        share, mirror = traffic.users_share_percent, traffic.mirror_percent
+        return Asked(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
+
+    def _room(self, fit: Fit, users: UserLoad, asked: Asked) -> Room:
+        """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
+        if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
+            return Room(engines=1)
+        start_s = self._session.start_s() or _START_S
+        quiet = self._placed_workload(fit.workload, Placement.PAIR, users)
+        block_s = _block_s(quiet, users.answer_s or _ANSWER_S)
+        if fit.strategy is Strategy.IN_PLACE:
+            fault = "--strategy in-place runs no engine beside the service"
+            return Room(0, fault=fault, start_s=start_s, block_s=block_s)
+        engines, shortage = 2, ""
+        try:
+            self._session.platform.check(Demand(self._arm, side_by_side=True, pair=True, load_pods=self._load_pods))
+        except Refused as refused:
+            engines, shortage = 1, refused.message
+        return Room(
+            engines,
+            shortage,
+            mirror_fault=self._route_fault(Placement.MIRROR, users.pods),
+            split_fault=self._route_fault(Placement.SPLIT, users.pods),
+            start_s=start_s,
+            block_s=block_s,
+            pairs=in_turns(quiet).repeats,
+        )
+
+
+def record_of(workload: Workload) -> str:
+    """The name of a workload's record."""
+    return f"workload-{workload.digest()[:12]}"
 
 
 def read_users(session: Session, window_s: float, asked: Placement | None) -> UserLoad:
@@ -301,57 +359,12 @@ def _require_limits(policy: Policy, users: UserLoad) -> None:
             )
 
 
-def _room_beside(
-    session: Session, plan: Plan, request: RolloutRequest, users: UserLoad, workload: Workload, asked: Asked
-) -> Room:
-    """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
-    if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
-        return Room(engines=1)
-    start_s = session.start_s() or _START_S
-    quiet = _placed_workload(workload, Placement.PAIR, users, request)
-    block_s = _block_s(quiet, users.answer_s or _ANSWER_S)
-    if plan.strategy is Strategy.IN_PLACE:
-        return Room(0, fault="--strategy in-place runs no engine beside the service", start_s=start_s, block_s=block_s)
-    engines, shortage = 2, ""
-    try:
-        session.platform.check(plan.arm, side_by_side=True, pair=True, load_pods=load_pods(plan))
-    except Refused as refused:
-        engines, shortage = 1, refused.message
-    return Room(
-        engines,
-        shortage,
-        mirror_fault=_route_fault(session, request, Placement.MIRROR, users.pods),
-        split_fault=_route_fault(session, request, Placement.SPLIT, users.pods),
-        start_s=start_s,
-        block_s=block_s,
-        pairs=in_turns(quiet).repeats,
-    )
-
-
-def _route_fault(session: Session, request: RolloutRequest, placement: Placement, pods: int) -> str:
-    try:
-        _route_of_users(session, request, placement, pods)
-    except (InputError, NotPermitted, Refused) as error:
-        return error.message
-    return ""
-
-
-def _route_of_users(session: Session, request: RolloutRequest, placement: Placement, pods: int) -> dict[str, object]:
-    share = share_of(placement, pods)
-    mirrors = placement is Placement.MIRROR
-    steps = () if mirrors else (share,)
-    return session.platform.route(request.traffic.route, steps, mirror=share if mirrors else 0, force=request.force)
-
-
 def _block_s(workload: Workload, answer_s: float) -> float:
     """Predicted time of all planned prompts to one arm."""
     return workload.repeats * math.fsum(
         workload.requests_of(cell) * (answer_s / cell.concurrency if cell.rate is None else 1 / cell.rate)
         for cell in workload.cells
     )
-
-
-ROLLING = "as any rolling update"
 
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:

@@ -7,6 +7,7 @@ from statistics import median
 from typing import Any
 
 from mpctl.app.bench.recorded import measured_by, rollouts_of
+from mpctl.app.change import Change
 from mpctl.app.plan import service
 from mpctl.app.plan.result import MethodPlan
 from mpctl.app.requests import PlanRequest, SpeculationRequest
@@ -18,33 +19,28 @@ _ANY = ("all",)
 
 
 def predict_rollout(
-    session: Session, speculation: SpeculationRequest, concurrency: tuple[int, ...], k: int | None
+    session: Session, speculation: SpeculationRequest, change: Change, concurrency: tuple[int, ...]
 ) -> dict[str, Any] | None:
-    """Return the plan's prediction of a change before it is measured; None if the plan has no figure.
+    """Show and return the plan's prediction of a change before it is measured; None if the plan has no figure.
 
     A prediction is never in the way of a rollout: what prevents it is left to the plan to say.
     """
-    if not concurrency:
+    if change.spec.is_none or not concurrency:
         return None
-    request = PlanRequest((speculation.method,), speculation, concurrency, (k,) if k else ())
     try:
-        (method,) = service.run(session, request).methods
+        grid = service.plan_change(session, speculation, change, concurrency).grid
     except MpctlError:
         return None
-    if method.grid is None:
+    if grid is None:
         return None
-    entries = [choice.entry for choice in method.grid.choices]
-    return {"level": method.grid.choices[-1].entry.level, "answers": [entry_record(entry) for entry in entries]}
-
-
-def describe_prediction(prediction: dict[str, Any]) -> str:
-    """The prediction for the highest concurrency, for the question before a rollout."""
-    last = prediction["answers"][-1]
+    answers = [entry_record(choice.entry) for choice in grid.choices]
+    last, level = answers[-1], grid.choices[-1].entry.level
     ratio = last["throughputRatio"]
-    return (
+    session.console.note(
         f"the plan predicts a throughput ratio of {ratio['value']:.2f} [{ratio['low']:.2f}-{ratio['high']:.2f}] at "
-        f"concurrency {last['concurrency']:g} ({last['level']}: {last['call']})"
+        f"concurrency {last['concurrency']:g} ({level}: {last['call']})"
     )
+    return {"level": level, "answers": answers}
 
 
 def choose_best(

@@ -51,7 +51,7 @@ from mpctl.platform.kubernetes.service.shape import (
     is_plain,
     shape_of,
 )
-from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline, Router, Scaler
+from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
@@ -198,22 +198,10 @@ class KubernetesPlatform:
             text = dump(with_recorded_storage(made, map(object_of, recorded())))
         return self._live.dry_run_text(text, isvc)
 
-    def check(
-        self,
-        arm: Arm,
-        *,
-        side_by_side: bool,
-        downtime: bool = False,
-        retain: bool = False,
-        pair: bool = False,
-        load_pods: int = 0,
-    ) -> tuple[str, ...]:
+    def check(self, demand: Demand) -> tuple[str, ...]:
         """Return notes; refuse an arm without capacity, and a service that does not serve: it could be neither measured
         nor restored."""
-        rules = Preconditions(self.client, self.reader, self._live, self._candidate, self._copy)
-        return rules.check(
-            arm, side_by_side=side_by_side, downtime=downtime, retain=retain, pair=pair, load_pods=load_pods
-        )
+        return Preconditions(self.client, self.reader, self._live, self._candidate, self._copy).check(demand)
 
     def url(self) -> str:
         """Return the service's URL from KServe's status."""

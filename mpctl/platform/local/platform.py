@@ -42,7 +42,7 @@ from mpctl.platform.local.processes import (
     who_listens,
 )
 from mpctl.quotations import telling_lines
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, Live, Phase, RetainedBaseline
+from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 
 _RESTARTED = "# mpctl: restarted at "
@@ -125,22 +125,13 @@ class LocalPlatform:
         desired = read_desired(self.directory)
         return None if desired is None else desired.text
 
-    def check(
-        self,
-        arm: Arm,
-        *,
-        side_by_side: bool,
-        downtime: bool = False,
-        retain: bool = False,
-        pair: bool = False,
-        load_pods: int = 0,
-    ) -> tuple[str, ...]:
+    def check(self, demand: Demand) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
-        service = read_service(arm.manifest, self._service)
+        service = read_service(demand.arm.manifest, self._service)
         desired = self.desired()
         check_model(service, Path(desired.cwd))
-        if side_by_side and arm.id not in desired.arms:
-            self._check_memory(desired.route, 2 if pair else 1)
+        if demand.side_by_side and demand.arm.id not in desired.arms:
+            self._check_memory(desired.route, 2 if demand.pair else 1)
         return notes(service)
 
     def _check_memory(self, serving: str, engines: int) -> None:

@@ -99,7 +99,9 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     monkeypatch.setattr(
         rollout, "prepare", lambda *args: Change(None, "old", "new", Spec("ngram"), Spec("none"), CHECKED, None, CHOSEN)
     )
-    monkeypatch.setattr(rollout, "make_plan", lambda *args, **named: operation().plan)
+    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="")
+    planner = SimpleNamespace(requested=lambda *args: fit, plan=lambda *args: operation().plan)
+    monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
     monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load.where)) or OUTCOME)
     request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))

@@ -4,8 +4,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from mpctl.app.change import Change
+from mpctl.app.change.check import Checked
+from mpctl.app.change.resolve import Checkpoint, Selection, Target
 from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
+from mpctl.app.session.base import LoadPlace
 from mpctl.errors import InputError, Refused
 from mpctl.methods import Spec
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -27,9 +31,9 @@ class Platform:
     def retained_baseline(self):
         return self._kept
 
-    def check(self, arm, *, side_by_side, downtime=False, retain=False, load_pods=0):
-        self.asked = (side_by_side, downtime, retain)
-        if side_by_side and not self._room:
+    def check(self, demand):
+        self.asked = (demand.side_by_side, demand.downtime, demand.retain)
+        if demand.side_by_side and not self._room:
             raise Refused("there is no GPU")
         return ("room",)
 
@@ -43,20 +47,34 @@ class Platform:
 
 
 def session(**platform):
-    return SimpleNamespace(platform=Platform(**platform), title="service ns/demo", start_time=lambda: "")
+    return SimpleNamespace(
+        platform=Platform(**platform),
+        title="service ns/demo",
+        start_time=lambda: "",
+        ready_timeout_s=lambda asked: 600.0,
+    )
 
 
-def plan(**changes):
-    more = {"strategy": Strategy.SIDE_BY_SIDE, "spec": Spec("ngram")} | changes
-    more |= {"baseline": Manifest.of("old"), "goal": Manifest.of("new")}
-    return Plan(Kind.ROLLOUT, **more)
+SERVICE = SimpleNamespace(name="demo", model="org/model", storage=())
+CHANGE = Change(
+    Target(SERVICE, None, Checkpoint()),
+    "old",
+    "new",
+    Spec("ngram"),
+    Spec("none"),
+    Checked((), ()),
+    None,
+    Selection(None, {}),
+)
+WORKLOAD = SimpleNamespace(digest=lambda: "0" * 64)
 
 
-def fitted(one, traffic=None, **changes):
-    request = RolloutRequest(SpeculationRequest("ngram"), traffic=TrafficRequest(**(traffic or {})))
-    steps = {"traffic_steps": request.traffic.steps_percent, "step_duration_s": request.traffic.step_duration_s}
-    steps["mirror_percent"] = request.traffic.mirror_percent
-    return rollout_plan.fit_plan(one, plan(**steps, **changes), request)
+def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False, keep_baseline=False):
+    wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
+    request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
+    planner = rollout_plan.RolloutPlanner(one, request, CHANGE, LoadPlace("local"))
+    fit = planner.fit_platform(rollout_plan.Fit(WORKLOAD, strategy, downtime))
+    return planner.plan(fit), fit.notes
 
 
 def test_without_steps_no_route_is_asked_for():

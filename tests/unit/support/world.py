@@ -33,7 +33,7 @@ from mpctl.rollout.decide import Decision, History, decide_rollback
 from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Endpoint, EngineFacts, Live, Phase, Pruned, RoundProgress, Sent
+from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, EngineFacts, Live, Phase, Pruned, RoundProgress, Sent
 from mpctl.rollout.revision import Manifest, Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
@@ -104,18 +104,9 @@ class MemoryPlatform:
         disk = self._world.disk
         return Live("svc", "chat", disk.text, text_digest(disk.text), disk.routed)
 
-    def check(
-        self,
-        arm: Arm,
-        *,
-        side_by_side: bool,
-        downtime: bool = False,
-        retain: bool = False,
-        pair: bool = False,
-        load_pods: int = 0,
-    ) -> tuple[str, ...]:
-        room = 2 if pair else 1
-        if side_by_side and room > self._world.room:
+    def check(self, demand: Demand) -> tuple[str, ...]:
+        room = 2 if demand.pair else 1
+        if demand.side_by_side and room > self._world.room:
             raise Refused(f"room for {self._world.room} engines")
         return ()
 

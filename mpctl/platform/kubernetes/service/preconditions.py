@@ -16,7 +16,7 @@ from mpctl.platform.kubernetes.service.knative import is_knative, require_change
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
 from mpctl.platform.kubernetes.service.shape import engine_container, is_grouped, is_llm, is_plain
-from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.ports import Demand, Phase
 
 _MADE = ("deployments.apps", "replicasets.apps")  # of a new service, beside the service itself
 
@@ -29,22 +29,14 @@ class Preconditions:
     ) -> None:
         self._client, self._reader, self._live, self._candidate, self._copy = client, reader, live, candidate, copy
 
-    def check(
-        self,
-        arm: Arm,
-        *,
-        side_by_side: bool,
-        downtime: bool,
-        retain: bool,
-        pair: bool = False,
-        load_pods: int = 0,
-    ) -> tuple[str, ...]:
-        """Return notes on running ``arm`` with so many pods of a load client.
+    def check(self, demand: Demand) -> tuple[str, ...]:
+        """Return notes on running the engines of a demand.
 
         Raises:
             Refused: the service does not serve, or there is no capacity.
             Conflict: an HTTPRoute gives the second InferenceService traffic, so it cannot be removed.
         """
+        arm, side_by_side, downtime = demand.arm, demand.side_by_side, demand.downtime
         isvc = self._live.require()
         if is_knative(isvc):
             require_changeable(isvc, self._live.title, self._live.desired_replicas(isvc), downtime=downtime)
@@ -57,7 +49,7 @@ class Preconditions:
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
         other = self._candidate.read()
-        copy = self._copy.read() if pair else None
+        copy = self._copy.read() if demand.pair else None
         if side_by_side:
             candidate_of(arm.manifest, arm.id, namespace=self._reader.namespace)
             self._require_own(self._candidate, other)
@@ -68,19 +60,19 @@ class Preconditions:
         # mpctl removes its previous arm first, which frees its GPUs.
         ours = [isvc for isvc in (other if owned else None, copy) if isvc is not None]
         freed = sum(len(self._reader.workload(second).pods) for second in ours)
-        pods, purpose, instead = self._needed(isvc, side_by_side=side_by_side, retain=retain, pair=pair)
+        pods, purpose, instead = self._needed(isvc, demand)
         pods = max(pods - freed, 0)
         if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
             pods = 0
         template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
         running = workload.pods[0]["spec"] if workload.pods else template
-        new = (2 if pair else 1) - len(ours) if side_by_side and pods else 0
+        new = (2 if demand.pair else 1) - len(ours) if side_by_side and pods else 0
         kinds = (self._reader.resource.resource, *(kind for kind in _MADE if kind != self._reader.resource.resource))
         notes += require_quota(
             self._client,
             self._reader.namespace,
-            (*(running,) * pods, *(LOAD_POD,) * load_pods),
-            {**dict.fromkeys(kinds, new), "jobs.batch": min(load_pods, 1)},
+            (*(running,) * pods, *(LOAD_POD,) * demand.load_pods),
+            {**dict.fromkeys(kinds, new), "jobs.batch": min(demand.load_pods, 1)},
             title=self._live.title,
             hint=f"{instead}ask for a larger quota, or free what it counts; nothing was changed",
         )
@@ -104,22 +96,22 @@ class Preconditions:
                 hint="rename or delete it, or use --strategy in-place",
             )
 
-    def _needed(self, isvc: Json, *, side_by_side: bool, retain: bool, pair: bool) -> tuple[int, str, str]:
+    def _needed(self, isvc: Json, demand: Demand) -> tuple[int, str, str]:
         """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
-        if retain:
+        if demand.retain:
             pods = self._live.desired_replicas(isvc)
             return (
                 pods + 1,
                 f"the retained baseline's {pods} pods and one surge pod of a rollback",
                 "leave out --keep-baseline to need one pod, or ",
             )
-        if pair:
+        if demand.pair:
             purpose = "a candidate and a copy of the baseline side by side"
             return 2, purpose, ""
         if is_knative(isvc):
             pods = starting_pods(isvc)
             return pods, f"a new revision's {pods} pods side by side", ""
-        if side_by_side:
+        if demand.side_by_side:
             return 1, "a candidate side by side", "try --strategy in-place --accept-downtime on the one GPU, or "
         return 1, "the new pod before the old one stops", "try --accept-downtime to stop the old pod first, or "
 

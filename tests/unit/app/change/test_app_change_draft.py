@@ -19,17 +19,31 @@ from draft_samples import HEAD, SERVICE
     ],
 )
 def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
-    from mpctl.app.change.resolve import target_source
+    from mpctl.app.change.resolve import resolve_target
     from mpctl.manifest import load
 
     text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
     before = load(f"{text}      args: {args}\n")[0]
 
+    asked = []
+
     class Live:
+        paths = "no path is read"
+
+        def service(self):
+            return before
+
         def target_of(self, service):
             return service.model
 
-    assert target_source(Live(), before) == found
+        def model_facts(self, name):
+            asked.append(name)
+
+        def engine_version(self, service):
+            return None
+
+    resolve_target(Live(), listing=None, ask_hub=False, kserve=None)
+    assert asked == [found]
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
@@ -78,7 +92,7 @@ def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, na
 def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, most):
     from eagle3_head import Head
 
-    from mpctl.app.change.check import estimate_memory
+    from mpctl.app.change.check import Conditions, estimate_memory
     from mpctl.app.change.resolve import Checkpoint, Target
     from mpctl.estimate import ModelFacts
     from mpctl.estimate.table import model_shape
@@ -88,6 +102,6 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
     before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
     log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
-    found = estimate_memory(Target(before, None, Checkpoint()), draft, log=log, **options)
+    found = estimate_memory(Target(before, None, Checkpoint()), draft, Conditions(log=log, **options))
     assert found.after.low <= 47264 <= found.after.high, "as that engine logged, of 1024 sequences"
     assert found.after.high == pytest.approx(most, rel=0.01)

@@ -18,7 +18,7 @@ from mpctl.platform.kubernetes.service.knative import (
     starting_pods,
 )
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of
-from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.ports import Arm, Demand, Phase
 
 TAG = "vllm/vllm-openai:v0.32.0"
 DIGEST = "index.docker.io/vllm/vllm-openai@sha256:" + "ab" * 32
@@ -239,10 +239,10 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     made = deployment(replicas=2, gpus=1)
     one, cluster = platform(service(minReplicas=2), made, *two, node)
     with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
-        one.check(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
+        one.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
-    one.check(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True)
+    one.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
 
 
 def test_no_strategy_is_written_for_a_change_which_kserve_would_refuse():
@@ -262,5 +262,5 @@ def test_an_autoscaler_of_a_revision_is_neither_held_nor_named():
     }
     one, _ = platform(service(), deployment(), pod(), scaler)
     assert one.scaling() is None
-    notes = one.check(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True)
+    notes = one.check(Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True))
     assert not [note for note in notes if "HPA" in note]

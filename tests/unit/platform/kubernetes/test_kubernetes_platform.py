@@ -10,7 +10,7 @@ from mpctl.errors import Conflict, NotPermitted, Refused
 from mpctl.platform.kubernetes.api.client import CannotWatch
 from mpctl.platform.kubernetes.platform import KubernetesPlatform, _is_at_rest
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
-from mpctl.rollout.ports import Arm, Phase
+from mpctl.rollout.ports import Arm, Demand, Phase
 
 
 class Cluster:
@@ -97,14 +97,14 @@ def platform(*things):
 def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, downtime):
     one, cluster = platform(service(), *things)
     with pytest.raises(Refused, match=said):
-        one.check(Arm(text_of(service(more="x"))), side_by_side=False, downtime=downtime)
+        one.check(Demand(Arm(text_of(service(more="x"))), downtime=downtime))
     assert cluster.written == []
 
 
 def test_a_stopped_service_is_refused_by_that_name():
     one, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
     with pytest.raises(Refused, match="stopped by annotation"):
-        one.check(Arm(text_of(service())), side_by_side=True)
+        one.check(Demand(Arm(text_of(service())), side_by_side=True))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
     owners = [{"uid": owner}] if owner else []
     scaler = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": name, "ownerReferences": owners}}
     one, _ = platform(service(), deployment(), pod(), scaler)
-    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=False, downtime=True)
+    notes = one.check(Demand(Arm(text_of(service(more="x"))), downtime=True))
     assert len([n for n in notes if "HPA demo-predictor" in n]) == told
 
 
@@ -163,7 +163,7 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         for name in ("full", "free")
     ]
     one, _ = platform(service(), made, running, *nodes)
-    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=False)
+    notes = one.check(Demand(Arm(text_of(service(more="x")))))
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
 
@@ -189,12 +189,12 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     running["spec"]["nodeName"] = "n0"
     one, _ = platform(service(), made, running, *gpu_nodes(nodes))
     arm = Arm(text_of(service(more="x")))
-    assert any("1 of" in note or "2 of" in note for note in one.check(arm, side_by_side=True))
+    assert any("1 of" in note or "2 of" in note for note in one.check(Demand(arm, side_by_side=True)))
     if fits:
-        one.check(arm, side_by_side=True, retain=True)
+        one.check(Demand(arm, side_by_side=True, retain=True))
     else:
         with pytest.raises(Refused, match="the retained baseline's 1 pods and one surge pod"):
-            one.check(arm, side_by_side=True, retain=True)
+            one.check(Demand(arm, side_by_side=True, retain=True))
 
 
 def beside(arm, **more):
@@ -267,11 +267,11 @@ def test_what_could_not_be_removed_again_is_refused_before_anything(there, along
     things = [service(), deployment(), pod(), *([beside(candidate)] if there else [])]
     one, cluster = platform(*things, shared(1))
     with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
-        one.check(other, side_by_side=alongside)
+        one.check(Demand(other, side_by_side=alongside))
     one, cluster = platform(*things)
     one.reader.client.list = forbidding(cluster.list)
     with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
-        one.check(other, side_by_side=alongside)
+        one.check(Demand(other, side_by_side=alongside))
     assert cluster.written == []
 
 
@@ -299,14 +299,14 @@ def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
         return listed(kind, namespace, **more)
 
     one.reader.client.list = refuse
-    notes = one.check(Arm(text_of(service(more="x"))), side_by_side=True)
+    notes = one.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
     assert "capacity for a candidate side by side is unknown: not allowed to list pods" in notes
 
 
 def test_a_change_in_place_needs_no_look_at_routes():
     one, cluster = platform(service(), deployment(), pod(), shared(1))
     one.reader.client.list = forbidding(cluster.list)
-    one.check(Arm(text_of(service(more="y"))), side_by_side=False, downtime=True)
+    one.check(Demand(Arm(text_of(service(more="y"))), downtime=True))
 
 
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
