@@ -26,7 +26,7 @@ def looks_of(run: Run, repeats: int, planned: int) -> list[Outcome]:
     outcomes = []
     for look in range(1, repeats + 1):
         part = replace(run, blocks=tuple(b for b in run.blocks if b.repeat < look))
-        _, verdict = judge_run(part, run.policy, rounds=look, planned=planned)
+        _, verdict = judge_run(part, rounds=look, planned=planned)
         outcomes.append(verdict.outcome)
         if verdict.outcome is not Outcome.UNDECIDED:
             break
@@ -58,7 +58,7 @@ def main(planned: int, paths: list[str]) -> int:
         false += outcomes[-1] is not Outcome.UNDECIDED
         fired += alarms > 0
         looks += len(outcomes)
-        analysis, _ = judge_run(run, run.policy)
+        analysis, _ = judge_run(run)
         ratios = [r for c in analysis.cells for r in c.round_ratios]
         decision = f"{outcomes[-1].value} at look {len(outcomes)}"
         print(

@@ -34,7 +34,7 @@ from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
 from mpctl.cli.watch.run import read_policy, reopen
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.experiment.built_in import BUILT_IN
+from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.platform import http
 from mpctl.platform.local.desired import Desired, change, read_observed
 from mpctl.platform.local.engine import api_key, read_service, served_name

@@ -13,8 +13,7 @@ from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.app.session.local import LocalSession
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.built_in import BUILT_IN, built_in_prompts
-from mpctl.experiment.prompt_files import read_classes, read_prompts
+from mpctl.experiment.prompt_files import BUILT_IN, built_in_prompts, read_classes, read_prompts
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.platform.local.files import part_of_path, read_json, state_root, write_json
 

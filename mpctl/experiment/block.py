@@ -1,23 +1,77 @@
 """A block: a slice of prompts sent to one arm, by ``vllm bench serve``'s report and the engine's counters.
 
 Tokens come from the server's usage record; the gate compares their sum with the engine's own counter. Stream chunks are
-never counted: a chunk carries several tokens under speculation, and a busy client merges chunks.
+never counted: a chunk carries several tokens under speculation, and a busy client merges chunks. The client's own JSON
+is stored without its texts, and corrected where it is known to be wrong.
 """
 
 from __future__ import annotations
 
+import base64
+import gzip
 import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from mpctl import bounded
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
-from mpctl.experiment.raw import held
 from mpctl.records import decode, encode
 
+_ENCODING = "gzip+base64"
+
+
+_TEXTS = ("generated_texts", "errors")  # answers, and messages that may repeat a prompt
+
+
+def pack(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a small JSON object that holds a large one. Texts are left out: they may be users'; a block has their
+    digests."""
+    figures = {key: value for key, value in result.items() if key not in _TEXTS}
+    data = gzip.compress(json.dumps(figures).encode(), mtime=0)
+    return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
+
+
+def unpack(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the object that :func:`pack` was given.
+
+    Raises:
+        ValueError: the record is damaged.
+    """
+    if record.get("encoding") != _ENCODING:
+        raise ValueError(f"encoding is {record.get('encoding')!r}, not {_ENCODING}")
+    loaded = bounded.loads(bounded.gunzip(base64.b64decode(record["data"], validate=True)))
+    if not isinstance(loaded, dict):
+        raise ValueError(f"holds no JSON object but a {type(loaded).__name__}")
+    return loaded
+
+
+def corrected(result: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
+    """Return the result with times that begin when a request was due.
+
+    The client starts its clock when it sends. In an open loop with a limit in flight it may hold a request back before
+    that, and a user would wait: the time is added to the time to first token, as vLLM's own
+    ``e2els_including_queue`` does for whole requests. In a closed loop nothing is added.
+    """
+    waits = held(result, cell)
+    return {**result, "ttfts": [t + w for t, w in zip(result["ttfts"], waits, strict=True)]} if waits else dict(result)
+
+
+def held(result: Mapping[str, Any], cell: Cell) -> list[float]:
+    """Return how long the client held each request back after it was due, s; empty in a closed loop or if unknown."""
+    waits, ttfts = result.get("queue_times"), result.get("ttfts")
+    if cell.rate is None or not isinstance(waits, list) or not isinstance(ttfts, list) or len(waits) != len(ttfts):
+        return []
+    if not all(isinstance(value, int | float) for value in (*waits, *ttfts)):
+        return []
+    return [max(w, 0.0) for w in waits]
+
+
+BASELINE, CANDIDATE = "baseline", "candidate"  # the arms
 SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times stay finite
 
 
@@ -119,7 +173,7 @@ class Block:
         Raises:
             ValueError: a figure cannot have been measured; the message names it.
         """
-        if self.arm not in ("baseline", "candidate"):
+        if self.arm not in (BASELINE, CANDIDATE):
             raise ValueError(f"arm must be baseline or candidate, not {self.arm!r}")
         if self.duration_s == 0:
             raise ValueError("duration_s must be above zero")
@@ -143,7 +197,7 @@ class Block:
         after: Counters,
     ) -> Block:
         """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order, with times
-        already corrected by :func:`mpctl.experiment.raw.corrected`.
+        already corrected by :func:`mpctl.experiment.block.corrected`.
 
         Raises:
             BlockError: a per-request list is missing, of another length than the prompts, or a time or the

@@ -1,10 +1,11 @@
-"""Files of prompts and conversations, read by their structure.
+"""Files of prompts and conversations, read by their structure, and the sets that mpctl brings along.
 
-A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a chat
-or an agent's session. The answers in between are those of the file, so that both arms get the same requests. Sessions
-take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to eight at
-once. A request with several messages or with tools is a text that begins with :data:`CHAT`, behind which its JSON
-stands; the load client sends it as messages.
+A line holds a prompt, a conversation as ShareGPT has it, or a request as OpenAI's API gets it, which logs of gateways
+wrap. A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a
+chat or an agent's session. The answers in between are those of the file, so that both arms get the same requests.
+Sessions take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to
+eight at once. A request with several messages or with tools is a text that begins with :data:`CHAT`, behind which its
+JSON stands; the load client sends it as messages.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import resources
 from typing import Any
 
 from mpctl.errors import InputError
@@ -107,14 +109,14 @@ def _records(text: str, file: str) -> Iterator[tuple[int, Callable[[], Any]]]:
     """Every record, to be read, with its line, or with its number in a JSON list."""
     if text.lstrip()[:1] == "[":
         for number, record in enumerate(_loads(text, file, None), start=1):
-            yield number, partial(_same, record)
+            yield number, partial(_as_is, record)
         return
     for number, line in enumerate(text.split("\n"), start=1):  # not splitlines: U+2028 may stand inside a prompt
         if line.strip():
             yield number, partial(_loads, line, file, number)
 
 
-def _same(record: Any) -> Any:
+def _as_is(record: Any) -> Any:
     return record
 
 
@@ -155,12 +157,7 @@ def _requests(record: Any) -> tuple[str, list[str]]:
         return _conversation(record["messages"], tools, "messages")
     if isinstance(record.get("conversations"), list):
         return _conversation(record["conversations"], tools, "conversations")
-    if isinstance(record.get("turns"), list):
-        return _turns(record["turns"])
-    for key in ("prompt", "question", "instruction"):
-        if key in record or (key == "prompt" and not {"question", "instruction"} & record.keys()):
-            return "chat", [_text(record.get(key), key)]
-    raise _UnknownError("needs a non-empty string", "prompt")
+    return "chat", [_text(record.get("prompt"), "prompt")]
 
 
 def _nested(value: Any) -> dict[str, Any] | None:
@@ -178,16 +175,9 @@ def _text(value: Any, field: str) -> str:
     return value
 
 
-def _turns(turns: Sequence[Any]) -> tuple[str, list[str]]:
-    """Questions without answers: only the first can be asked without an answer of the model under test."""
-    if not turns:
-        raise _UnknownError("needs a non-empty list of strings", "turns")
-    return "chat", [_text(turns[0], "turns")]
-
-
 def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, list[str]]:
     """One request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
-    of questions without answers only the first is asked, as in :func:`_turns`."""
+    of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = [_message(message, field) for message in listed]
     if not {"assistant", "tool"} & {message["role"] for message in messages}:
         asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
@@ -232,3 +222,14 @@ def _request(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None)
     if not following and tools is None and isinstance(only["content"], str) and only["content"]:
         return _text(only["content"], "messages")
     return CHAT + json.dumps({"messages": list(messages), **({"tools": list(tools)} if tools else {})}, sort_keys=True)
+
+
+BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
+
+
+def built_in_prompts(name: str) -> tuple[tuple[str, ...], int] | None:
+    """Distinct prompts of a built-in set and how many repeats were left out; None where there is no such set."""
+    if name not in BUILT_IN:
+        return None
+    file = resources.files("mpctl.experiment") / "prompts" / f"{name}.jsonl"
+    return read_prompts(file.read_text(encoding="utf-8"), file=name)

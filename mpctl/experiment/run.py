@@ -1,22 +1,22 @@
 """A run: one measurement with everything needed to judge or repeat it.
 
-A run holds raw samples, so every reported figure can be computed again, also by a later version.
+A run holds raw samples, so every reported figure can be computed again, also by a later version. One arm each of two
+runs make one run, if they were measured alike.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.experiment.block import Block, require_figures
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.traffic import UsersTraffic
-from mpctl.experiment.users import Placement, UserLoad
-from mpctl.gate.policy import Policy
+from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
+from mpctl.methods import Spec, from_config
 from mpctl.records import decode, encode
 from mpctl.stats.sequential import MOST_LOOKS
 
@@ -26,19 +26,30 @@ _BUSY, _SATURATED = 0.8, 1.25
 
 @dataclass(frozen=True)
 class ArmConditions:
-    """The conditions of one arm. ``spec``: its speculation in words; ``argv``: the engine's arguments, without secrets;
-    ``model_digest``: sha256 over the model's files or its revision, "" where unknown; ``device``: the driver's name of
-    it; ``kv_pool_tokens``: tokens that fit the KV cache, by the engine's log; ``served_tokens``: tokens that the
-    engine's process had generated before the measurement, None where unknown."""
+    """The conditions of one arm."""
 
-    spec: str
+    spec: str  # its speculation in words, or the address of an engine that mpctl did not start
     engine_version: str
-    argv: tuple[str, ...]
+    argv: tuple[str, ...]  # of the engine, without secrets
     model: str
-    model_digest: str
-    device: str
-    kv_pool_tokens: int | None
-    served_tokens: float | None = None
+    model_digest: str  # sha256 over the model's files or its revision, "" where unknown
+    device: str  # its name by the driver
+    kv_pool_tokens: int | None  # that fit the KV cache, by the engine's log
+    served_tokens: float | None = None  # that the process had generated before the measurement, None where unknown
+    speculation: Spec | None = None  # None where nobody read it
+
+    def to_record(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return encode(self, {Spec: lambda spec: spec.config() or {}})
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> ArmConditions:
+        """Read the value that :meth:`to_record` wrote.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type.
+        """
+        return decode(cls, record, {Spec: from_config})
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class Run:
     prompts: Mapping[str, PromptSet]
     shares: Mapping[str, float]
     calibration: Calibration | None
-    policy: Policy
+    policy: Mapping[str, float | None]  # the gate's limits by name, which mpctl.gate.policy reads
     blocks: tuple[Block, ...]
     planned: int = 0
     max_tokens: int = 0
@@ -112,7 +123,9 @@ class Run:
     def to_record(self) -> dict[str, Any]:
         """Return a JSON object with apiVersion and kind."""
         blocks = [b.to_record() for b in self.blocks]
-        return {"apiVersion": API_VERSION, "kind": "Run", **encode(replace(self, blocks=())), "blocks": blocks}
+        arms = {name: arm.to_record() for name, arm in self.arms.items()}
+        body = encode(replace(self, arms={}, blocks=()))
+        return {"apiVersion": API_VERSION, "kind": "Run", **body, "arms": arms, "blocks": blocks}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
@@ -129,7 +142,7 @@ class Run:
         values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
         try:
             blocks = _read_blocks(values.pop("blocks", ()))
-            run = decode(cls, {**values, "blocks": []}, {Policy: Policy.from_record})
+            run = decode(cls, {**values, "blocks": []}, {ArmConditions: _read_arms})
             return replace(run, blocks=blocks).checked()
         except (ValueError, OverflowError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error
@@ -150,6 +163,10 @@ class Run:
         return self
 
 
+def _read_arms(records: Any) -> dict[str, ArmConditions]:
+    return {name: ArmConditions.from_record(record) for name, record in records.items()}
+
+
 def _read_blocks(records: Any) -> tuple[Block, ...]:
     if not isinstance(records, list | tuple):
         raise ValueError("blocks must be a list")
@@ -161,3 +178,96 @@ def _read_block(number: int, record: dict[str, Any]) -> Block:
         return Block.from_record(record)
     except (InputError, ValueError) as error:
         raise ValueError(f"block {number}: {error}") from error
+
+
+def arm_of(run: Run, asked: str | None) -> str:
+    """Return the arm asked for, else the only arm, else the candidate.
+
+    Raises:
+        InputError: the run has no such arm.
+    """
+    arms = sorted({b.arm for b in run.blocks})
+    if not arms:
+        raise InputError(f"{run.id} holds no block")
+    chosen = asked or (arms[0] if len(arms) == 1 else CANDIDATE)
+    if chosen not in arms:
+        raise InputError(f"{run.id} has no arm {chosen}; known: {', '.join(arms)}")
+    return chosen
+
+
+def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
+    """Return ``first_arm`` of ``first`` as baseline and ``second_arm`` of ``second`` as candidate, over the blocks with
+    the same prompts; repeats are numbered anew.
+
+    Raises:
+        InputError: the two have no block with the same prompts.
+    """
+    blocks: list[Block] = []
+    theirs: dict[object, list[Block]] = {}
+    for block in second.blocks:
+        if block.arm == second_arm:
+            theirs.setdefault((block.cell, _sent(block)), []).append(block)
+    numbers: dict[object, int] = {}
+    for block in first.blocks:
+        matching = theirs.get((block.cell, _sent(block)), []) if block.arm == first_arm else []
+        if matching:
+            repeat = numbers.get(block.cell, 0)
+            numbers[block.cell] = repeat + 1
+            blocks.append(replace(block, arm=BASELINE, repeat=repeat))
+            blocks.append(replace(matching.pop(0), arm=CANDIDATE, repeat=repeat))
+    if not blocks:
+        raise InputError(
+            f"{first.id} and {second.id} have no block with the same prompts under the same conditions",
+            hint="measure both with the same --prompts, --requests, --concurrency and --temperature",
+        )
+    arms = {BASELINE: first.arms.get(first_arm), CANDIDATE: second.arms.get(second_arm)}
+    return replace(
+        second,
+        id=f"{first.id}:{first_arm} and {second.id}:{second_arm}",
+        arms={name: arm for name, arm in arms.items() if arm is not None},
+        blocks=tuple(blocks),
+        calibration=_worse(first.calibration, second.calibration),
+        planned=0,
+    )
+
+
+def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tuple[str, ...]:
+    """Return the conditions, other than the arms, in which two measurements differ and mislead."""
+    return tuple(_differences(first, first_arm, second, second_arm))
+
+
+def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> Iterator[str]:
+    for name in sorted({*first.prompts, *second.prompts}):
+        in_first, in_second = first.prompts.get(name), second.prompts.get(name)
+        if in_first is None or in_second is None:
+            yield f"prompts of {name}: only in {(second if in_first is None else first).id}"
+        elif in_first.digest != in_second.digest:
+            yield f"prompts of {name}: {in_first.digest[:12]} and {in_second.digest[:12]}"
+    if first.max_tokens != second.max_tokens:
+        yield f"limit of an answer: {first.max_tokens or 'unknown'} and {second.max_tokens or 'unknown'} tokens"
+    cells = {c.label for c in first.cells} ^ {c.label for c in second.cells}
+    if cells:
+        yield f"traffic: {'; '.join(sorted(cells))} in one of them only"
+    mine, other = first.arms.get(first_arm), second.arms.get(second_arm)
+    if mine is None or other is None:
+        yield "conditions: not recorded in both"
+        return
+    if (mine.model_digest and other.model_digest) and mine.model_digest != other.model_digest:
+        yield f"model: {mine.model} ({mine.model_digest[:12]}) and {other.model} ({other.model_digest[:12]})"
+    elif not (mine.model_digest and other.model_digest) and mine.model != other.model:
+        yield f"model: {mine.model} and {other.model}"
+    for word, first_value, second_value in (
+        ("device", mine.device, other.device),
+        ("engine version", mine.engine_version, other.engine_version),
+    ):
+        if first_value != second_value:
+            yield f"{word}: {first_value or 'unknown'} and {second_value or 'unknown'}"
+
+
+def _worse(first: Calibration | None, second: Calibration | None) -> Calibration | None:
+    """Return the calibration with the larger error; None where one is missing."""
+    return max(first, second, key=lambda c: (c.p99_ms, -c.concurrency)) if first and second else None
+
+
+def _sent(block: Block) -> tuple[str, ...]:
+    return tuple(s.prompt for s in block.samples)

@@ -15,13 +15,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
-from mpctl.experiment.block import Block
+from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.pairing import Pairing
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
-from mpctl.experiment.traffic import UsersTraffic
-from mpctl.experiment.users import Placement
+from mpctl.experiment.users import Placement, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.gate.users_traffic import compare_traffic
 from mpctl.stats.confidence import (

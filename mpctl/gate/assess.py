@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from mpctl.experiment.run import Run
-from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import UsersTraffic
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
@@ -50,10 +50,15 @@ def answers_decided(verdict: Verdict) -> bool:
 
 
 def judge_run(
-    run: Run, policy: Policy, *, rounds: int | None = None, planned: int | None = None
+    run: Run, policy: Policy | None = None, *, rounds: int | None = None, planned: int | None = None
 ) -> tuple[Analysis, Verdict]:
-    """Analyse a run and judge it; ``rounds`` and ``planned`` as in :meth:`Analysis.of`."""
-    analysis = Analysis.of(run, policy, rounds=rounds, planned=planned)
+    """Analyse a run and judge it, by its own policy unless another is given; ``rounds`` and ``planned`` as in
+    :meth:`Analysis.of`.
+
+    Raises:
+        InputError: the run's policy has an unknown limit, or one that it cannot have.
+    """
+    analysis = Analysis.of(run, policy or Policy.from_record(run.policy), rounds=rounds, planned=planned)
     return analysis, assess(analysis)
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
 from mpctl import formatting
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import SETTLED_FROM, Analysis, Comparison, Stages
 from mpctl.gate.policy import Policy
-from mpctl.methods import METHODS
 from mpctl.stats.confidence import Interval
 from mpctl.stats.sequential import rounds_to_show
 
@@ -84,11 +83,8 @@ class Case:
     @property
     def has_draft_model(self) -> bool | None:
         """True when the candidate drafts with a model or a head; None where its method is unknown."""
-        spec = self.candidate.spec.split() if self.candidate else []
-        if not spec or "://" in spec[0]:  # an engine at an address does not report its method
-            return None
-        method = METHODS.get(spec[0])
-        return method is None or method.loads_weights
+        spec = self.candidate.speculation if self.candidate else None
+        return None if spec is None else spec.known is None or spec.known.loads_weights
 
     @property
     def prompts(self) -> PromptSet | None:

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mpctl import formatting
 from mpctl.experiment.counters import Window
-from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic
+from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval, Stage, Trimmed, ratio_interval, widened
 

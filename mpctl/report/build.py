@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from mpctl import formatting
-from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
-from mpctl.experiment.block import Block
+from mpctl.experiment.arm import ArmSummary, client_unfit, tail_of
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.run import ArmConditions, Run
-from mpctl.experiment.tail import client_unfit, tail_of
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.decomposition import Decomposition

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable
 from importlib import resources
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import WARM_UP
 from mpctl.gate.rule import Outcome

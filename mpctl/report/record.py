@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from mpctl.experiment.arm import ArmSummary, Spread
-from mpctl.experiment.tail import client_unfit
+from mpctl.experiment.arm import ArmSummary, Spread, client_unfit
+from mpctl.experiment.run import ArmConditions
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.records import encode
@@ -27,7 +28,7 @@ def report_record(report: Report) -> dict[str, Any]:
             {**cell_record(c.comparison, c.verdict, share=c.share), "quantilesMs": c.curves, "p99": _p99(c)}
             for c in report.cells
         ],
-        "conditions": {"baseline": _json(report.baseline), "candidate": _json(report.candidate)},
+        "conditions": {"baseline": _conditions(report.baseline), "candidate": _conditions(report.candidate)},
         "prompts": _json(report.prompts),
         "client": _json(report.client),
         "policy": {name: value for name, value in report.policy.to_record().items() if value is not None},
@@ -37,6 +38,13 @@ def report_record(report: Report) -> dict[str, Any]:
         "notes": report.notes,
     }
     record: dict[str, Any] = _rounded(body)
+    return record
+
+
+def _conditions(arm: ArmConditions) -> dict[str, Any]:
+    """Return an arm's conditions with its speculation in words alone."""
+    record: dict[str, Any] = _json(replace(arm, speculation=None))
+    del record["speculation"]
     return record
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from mpctl import formatting
-from mpctl.experiment.arm import ArmSummary
-from mpctl.experiment.tail import Tail
+from mpctl.experiment.arm import ArmSummary, Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.verdict import Verdict
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpctl.experiment.arm import Tail
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
-from mpctl.experiment.tail import Tail
 from mpctl.gate.analysis import Comparison
 from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.policy import Policy

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mpctl import commands
-from mpctl.experiment.built_in import built_in_prompts
+from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
 

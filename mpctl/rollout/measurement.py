@@ -16,15 +16,12 @@ from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.raw import pack
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
-from mpctl.experiment.traffic import UsersTraffic
-from mpctl.experiment.users import Placement, UserLoad
+from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
@@ -33,9 +30,11 @@ from mpctl.gate.power import Noise, power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
+from mpctl.methods import Spec
 from mpctl.records import decode, encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
+from mpctl.rollout.revision import spec_text
 
 _Value = TypeVar("_Value")
 _TRAFFIC = "traffic"  # the name of the record of users' requests
@@ -53,17 +52,16 @@ class Measured(StepResult):
 
 @dataclass(frozen=True)
 class Target:
-    """An arm as it runs now: ``spec`` in words, ``argv`` of the engine's process where it is known. ``start``: number
-    of the engine start, where arms take turns. ``find_device``: asked once per
-    measurement where the engine does not tell its device. ``model_revision``: as pinned by the manifest."""
+    """An arm as it runs now."""
 
     endpoint: Endpoint
-    spec: str
-    argv: tuple[str, ...] = ()
+    spec: Spec | None  # None where nobody read it
+    argv: tuple[str, ...] = ()  # of the engine's process, where it is known
     kv_pool_tokens: int | None = None
-    start: int = 0
-    find_device: Callable[[], str] = str
-    model_revision: str = ""
+    start: int = 0  # number of the engine start, where arms take turns
+    find_device: Callable[[], str] = str  # asked once per measurement where the engine does not report its device
+    model_revision: str = ""  # as pinned by the manifest
+    name: str = ""  # of an engine that mpctl did not start
 
     @property
     def engine(self) -> str:
@@ -248,7 +246,7 @@ class Measurement:
         workload = self.workload
         arms = {}
         for arm in (BASELINE, CANDIDATE):
-            conditions = load_record(self.store, self.id, f"conditions-{arm}", _conditions)
+            conditions = load_record(self.store, self.id, f"conditions-{arm}", ArmConditions.from_record)
             if conditions is not None:
                 arms[arm] = conditions
         return Run(
@@ -262,7 +260,7 @@ class Measurement:
             },
             shares=workload.shares,
             calibration=self._calibration(),
-            policy=self.policy,
+            policy=self.policy.to_record(),
             blocks=chosen,
             planned=workload.repeats,
             max_tokens=workload.max_tokens,
@@ -306,7 +304,7 @@ class Measurement:
         except CounterError as error:
             raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
         conditions = ArmConditions(
-            spec=target.spec,
+            spec=target.name or spec_text(target.spec),
             engine_version=facts.engine_version,
             argv=redacted(engine_arguments(target.argv)),
             model=facts.model or target.endpoint.model,
@@ -314,8 +312,9 @@ class Measurement:
             device=facts.device or target.find_device(),
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
+            speculation=target.spec,
         )
-        self._pending[name] = encode(conditions)
+        self._pending[name] = conditions.to_record()
 
     def _calibration(self) -> Calibration | None:
         pending = self._pending.get("calibration")
@@ -427,10 +426,6 @@ def load_record(store: Store, operation: str, name: str, read: Callable[[dict[st
         return None
     hint = "restore it from a copy; a local service keeps it in its directory under operations/"
     return restored(f"record {name} of {operation}", read, record, hint=hint)
-
-
-def _conditions(record: dict[str, Any]) -> ArmConditions:
-    return decode(ArmConditions, record)
 
 
 def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:

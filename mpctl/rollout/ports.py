@@ -17,10 +17,9 @@ from typing import Any, Protocol
 
 from mpctl import commands
 from mpctl.errors import MpctlError
-from mpctl.experiment.block import Block
+from mpctl.experiment.block import Block, corrected
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.raw import corrected
 from mpctl.experiment.run import Calibration
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.revision import Revision, text_digest

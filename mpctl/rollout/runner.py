@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from mpctl.errors import Conflict, InputError, MpctlError
-from mpctl.experiment.arm import BASELINE
+from mpctl.experiment.block import BASELINE
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
 from mpctl.records import encode

@@ -15,12 +15,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
-from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import UsersTraffic
 from mpctl.methods import METHODS, Spec
 from mpctl.records import decode, encode
 from mpctl.stats.confidence import Stage, mean_interval

@@ -17,7 +17,7 @@ from typing import Any
 
 from mpctl.app.bench.recorded import read_run, write_run
 from mpctl.app.plan.evidence import acceptance_in
-from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
 from scripts.demo_model.methods import DEMO, mpctl, must

@@ -21,7 +21,7 @@ import yaml
 
 from mpctl.app.watch.install import name_of
 from mpctl.app.watch.leader import lease_of
-from mpctl.experiment.built_in import built_in_prompts
+from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from scripts.drill import Answer, throughput
 from tests.local.planted import PROMPT, finds, write_prompts

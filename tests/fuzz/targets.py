@@ -13,11 +13,10 @@ from pathlib import Path
 from mpctl import bounded, escaping
 from mpctl.app.change.change import unified
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.block import Block, BlockError, prompt_digest
+from mpctl.experiment.block import Block, BlockError, corrected, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.prompt_files import read_prompts
-from mpctl.experiment.raw import corrected
 from mpctl.experiment.run import Run
 from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked

@@ -23,7 +23,7 @@ def test_an_engine_that_knows_the_prompts_wins_nothing(engine):
         file = engine.directory / f"both-{number}.json"
         engine("bench", baseline, "--candidate", candidate, *load, "--run", str(file))
         run = read_run(str(file))
-        _, verdict = judge_run(run, run.policy)
+        _, verdict = judge_run(run)
         assert verdict.outcome.value == "undecided", verdict.reasons
         (caches,) = [rule for rule in verdict.rules if rule.rule == "caches"]
         assert caches.outcome.value == "pass", caches.message

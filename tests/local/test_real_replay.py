@@ -7,8 +7,8 @@ import pytest
 
 from mpctl.estimate.replay.counts import Conversation, replay
 from mpctl.estimate.replay.lookup import PromptLookup
-from mpctl.experiment.built_in import built_in_prompts
 from mpctl.experiment.counters import Counters, Window
+from mpctl.experiment.prompt_files import built_in_prompts
 
 from .conftest import LAX
 

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.workload import round_order

@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_hopeless, judge_traffic

@@ -20,7 +20,7 @@ from mpctl.app.session.base import Place, Session, interruptible, place_load, wh
 from mpctl.app.session.open import open_session
 from mpctl.app.workload import Loader, loader_for
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
 from mpctl.gate.power import Noise
 from mpctl.methods import from_config
@@ -89,7 +89,7 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
                 names=tuple(endpoints),
                 meter=meter,
                 load=load,
-                target=lambda arm: Target(endpoints[arm], urls[arm]),
+                target=lambda arm: Target(endpoints[arm], None, name=urls[arm]),
                 speculates=False,
             )
     finally:
@@ -171,7 +171,7 @@ def open_side_by_side(
         raise InputError(f"{session.title} already runs {change.spec.describe()}", field="--spec")
     for note in session.platform.check(Demand(arm, side_by_side=True)):
         session.console.note(f"note: {note}")
-    specs = {BASELINE: (live, change.old_spec.describe()), CANDIDATE: (arm, change.spec.describe())}
+    specs = {BASELINE: (live, change.old_spec), CANDIDATE: (arm, change.spec)}
     return Arms(
         identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load}",
         names=(BASELINE, CANDIDATE),
@@ -286,5 +286,4 @@ def _target(session: Session) -> Target:
             hint=session.command("status"),
         )
     config: dict[str, Any] | None = session.service().speculation()
-    spec = from_config(config).describe()
-    return Target(state.endpoint, spec, state.argv or (), state.kv_pool_tokens)
+    return Target(state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens)

@@ -20,7 +20,7 @@ from mpctl.app.requests import BenchRequest
 from mpctl.app.session.base import Place, place_load, who
 from mpctl.app.workload import describe_workload, read_workload
 from mpctl.errors import Conflict, InputError
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis

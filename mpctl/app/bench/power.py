@@ -11,8 +11,7 @@ from mpctl.app.bench.recorded import measured_by, rollouts_of
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import BlockError
+from mpctl.experiment.block import BASELINE, CANDIDATE, BlockError
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis

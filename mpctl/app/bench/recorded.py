@@ -15,8 +15,7 @@ from mpctl.app.files import read_policy
 from mpctl.app.requests import CompareRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.compare import arm_of, combine, differences
-from mpctl.experiment.run import Run
+from mpctl.experiment.run import Run, arm_of, combine, differences
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
@@ -35,7 +34,7 @@ def read_run(path: str) -> Run:
     """Read a measurement that ``mpctl bench`` wrote.
 
     Raises:
-        InputError: the file is missing, damaged, or no measurement.
+        InputError: the file is missing, damaged, or no measurement, or its policy is none.
     """
     try:
         data = Path(path).read_bytes()
@@ -47,7 +46,9 @@ def read_run(path: str) -> Run:
         raise InputError(f"not a measurement: {error}", file=path, hint=_WRITERS) from error
     if not isinstance(record, dict):
         raise InputError("not a measurement: not a JSON object", file=path, hint=_WRITERS)
-    return Run.from_record(record, file=path)
+    run = Run.from_record(record, file=path)
+    Policy.from_record(run.policy, file=path)
+    return run
 
 
 def write_run(path: str, run: Run) -> None:
@@ -102,7 +103,7 @@ class FinishedRun:
 
     def judge(self, policy: Policy | None = None) -> tuple[Analysis, Verdict]:
         """Judge the measurement again, by its own policy unless another is given."""
-        return judge_run(self.run, policy or self.run.policy, rounds=self.rounds, planned=self.planned)
+        return judge_run(self.run, policy, rounds=self.rounds, planned=self.planned)
 
 
 def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> list[Operation]:
@@ -160,7 +161,7 @@ def compare(request: CompareRequest) -> Comparison:
         run = _both_arms(request.first)
     else:
         run, differing = _combined(request.first, request.second, force=request.force)
-    policy = read_policy(request.policy_file) if request.policy_file else run.policy
+    policy = read_policy(request.policy_file) if request.policy_file else None
     analysis, verdict = judge_run(run, policy)
     return Comparison(run, analysis, verdict, differing)
 

@@ -147,7 +147,7 @@ def _with_rounds(
         session.load = place_load(asked.load, asked.load_pods, session.platform.name)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:
-            live = target_of(context, Arm(session.platform.read().text), "")
+            live = target_of(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
     return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate)

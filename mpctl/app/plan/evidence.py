@@ -23,7 +23,7 @@ from mpctl.estimate.payoff.constants import Posterior
 from mpctl.estimate.payoff.evidence import Pair
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.question import class_acceptance
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Comparison

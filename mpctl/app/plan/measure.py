@@ -22,7 +22,7 @@ from mpctl.estimate.replay.counts import Conversation, Counts, Proposer, replay
 from mpctl.estimate.replay.lookup import PromptLookup
 from mpctl.estimate.replay.suffix import SuffixLookup
 from mpctl.estimate.replay.transcripts import Transcript, read_transcripts
-from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.methods import METHODS

@@ -257,8 +257,8 @@ def judged_among(tried: Tried, count: int) -> tuple[Run, Verdict]:
     assert tried.run is not None and tried.analysis is not None
     policy = tried.analysis.policy
     level = min(1 - (1 - policy.level) / max(count, 1), max(_MOST_LEVEL, policy.level))
-    run = replace(tried.run, policy=Policy.from_record({**policy.to_record(), "level": level}))
-    return run, judge_run(run, run.policy, rounds=tried.rounds, planned=tried.analysis.planned)[1]
+    run = replace(tried.run, policy={**policy.to_record(), "level": level})
+    return run, judge_run(run, rounds=tried.rounds, planned=tried.analysis.planned)[1]
 
 
 def best_by_concurrency(tried: Mapping[int, Tried], method: str) -> dict[float, int]:

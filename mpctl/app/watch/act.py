@@ -17,7 +17,7 @@ from mpctl.app.requests import (
 from mpctl.app.session.base import Session
 from mpctl.app.watch.facts import WATCH, Facts
 from mpctl.errors import InputError
-from mpctl.experiment.built_in import BUILT_IN
+from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.records import restored

@@ -49,7 +49,7 @@ def _record(
 
 
 def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint: Deciding | None) -> Iterator[str]:
-    from mpctl.experiment.arm import BASELINE, CANDIDATE
+    from mpctl.experiment.block import BASELINE, CANDIDATE
     from mpctl.report import gate_rows
 
     if verdict is None:
@@ -64,7 +64,7 @@ def _lines(run: Run, analysis: Analysis, verdict: Verdict | None, decision_hint:
 
 
 def _row(run: Run, label: str, arm: ArmSummary) -> list[str]:
-    from mpctl.experiment.tail import tail_of
+    from mpctl.experiment.arm import tail_of
     from mpctl.formatting import milliseconds, number
     from mpctl.report import tail_text
 

@@ -7,18 +7,16 @@ engines were measured as 7.6x and as 0.29x, depending on which of them had serve
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate, more_needed
-from mpctl.methods import METHODS
 from mpctl.stats.sequential import FIRST_LOOK
 
 _BLOCK = 16  # tokens of a block of the prefix cache; a head computes the last one that matches again
-_FORGETS = re.compile(r"suffix_decoding_max_cached_requests\W+0\b")
+_ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
 
 
 def _judge_caches(case: Case, _: Rule) -> RuleResult:
@@ -67,11 +65,11 @@ def _recomputed(arm: ArmSummary) -> float:
 
 def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
     """Share of the arm's tokens that its process generated before the measurement; None where nothing keeps them."""
-    spec = conditions.spec.split() if conditions else []
-    method = METHODS.get(spec[0]) if spec else None
+    spec = conditions.speculation if conditions else None
+    method = spec.known if spec else None
     if conditions is None or method is None or not method.remembers_answers or conditions.served_tokens is None:
         return None
-    if _FORGETS.search(" ".join(conditions.argv)):
+    if spec is not None and spec.settings.get(_ANSWERS_KEPT) == 0:
         return None
     total = conditions.served_tokens + arm.output_tokens
     return conditions.served_tokens / total if total else None

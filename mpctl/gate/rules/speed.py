@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl import formatting
-from mpctl.experiment.tail import MERGED
+from mpctl.experiment.arm import MERGED
 from mpctl.gate.rule import (
     Case,
     Direction,

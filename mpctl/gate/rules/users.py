@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from mpctl import formatting
-from mpctl.experiment.traffic import UsersTraffic
+from mpctl.experiment.users import UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.users_traffic import TrafficFigures, compare_traffic, in_words

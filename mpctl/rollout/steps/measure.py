@@ -6,13 +6,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.experiment.workload import Workload
 from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.methods import Spec
 from mpctl.quotations import conceal
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
@@ -40,7 +41,7 @@ def measure_candidate(context: Context, operation: Operation) -> Measured:
 def measurement(context: Context, operation: Operation) -> Measurement:
     """The measurement of an operation; its records are stored under the operation's id."""
     plan = operation.plan
-    targets = {BASELINE: (plan.measured_baseline, plan.baseline_text), CANDIDATE: (plan.arm, plan.spec_text)}
+    targets = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
     workload = workload_of(context, operation)
 
     def target(name: str) -> Target:
@@ -65,7 +66,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
     )
 
 
-def target_of(context: Context, arm: Arm, spec: str, *, name: str = "the service") -> Target:
+def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> Target:
     """An arm that is ready, to be measured. ``name``: of the arm in messages.
 
     Raises:
@@ -156,7 +157,7 @@ def check_match(context: Context, operation: Operation) -> Matched:
     plan = operation.plan
     context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
     workload = workload_of(context, operation)
-    endpoint = target_of(context, plan.arm, plan.spec_text, name="the candidate").endpoint
+    endpoint = target_of(context, plan.arm, plan.spec, name="the candidate").endpoint
     match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
         match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
-from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic
 from mpctl.gate.users_traffic import (

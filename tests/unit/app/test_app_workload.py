@@ -54,7 +54,7 @@ def test_a_pod_that_would_send_nothing_is_refused(load):
 
 
 def test_a_file_is_split_into_classes_with_their_shares(prompts, tmp_path):
-    rows = [{"category": "Long Answers", "turns": [f"w{i}"]} for i in range(90)] + [
+    rows = [{"category": "Long Answers", "prompt": f"w{i}"} for i in range(90)] + [
         {"prompt": f"p{i}"} for i in range(30)
     ]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -64,7 +64,7 @@ def test_a_file_is_split_into_classes_with_their_shares(prompts, tmp_path):
 
 
 def test_two_categories_of_one_name_are_refused(prompts, tmp_path):
-    rows = [{"category": name, "turns": ["x"]} for name in ("A b", "a-b")]
+    rows = [{"category": name, "prompt": "x"} for name in ("A b", "a-b")]
     (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with pytest.raises(InputError, match="two categories are the class a-b"):
         asked("--workload", "log.jsonl")

@@ -9,9 +9,8 @@ import pytest
 from mpctl.errors import InputError
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.compare import arm_of, combine, differences
 from mpctl.experiment.counters import Window
-from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run, arm_of, combine, differences
 from mpctl.gate.policy import Policy
 
 CELL = Cell("edits", 1)
@@ -34,7 +33,7 @@ def run(*blocks, name="one", arms=None, digest="d1"):
         prompts={"edits": PromptSet("edits", digest, 2, 0)},
         shares={"edits": 1.0},
         calibration=None,
-        policy=Policy(),
+        policy=Policy().to_record(),
         blocks=blocks,
     )
 

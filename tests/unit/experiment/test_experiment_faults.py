@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import DATA, EDITS, QUEUE, TIMED, rounds_of, timed, window
 
-from mpctl.experiment.arm import CANDIDATE
-from mpctl.experiment.block import Block, BlockError
+from mpctl.experiment.block import CANDIDATE, Block, BlockError
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess

@@ -34,8 +34,6 @@ SHAREGPT = {"id": "x1", "conversations": [{"from": "human", "value": "hi"}, {"fr
     [
         ({"prompt": "a line"}, "a line"),
         ({"task_id": "T/0", "prompt": "def f():", "entry_point": "f", "test": "assert f()"}, "def f():"),
-        ({"question": "How many?", "answer": "#### 4"}, "How many?"),
-        ({"question_id": 81, "category": "writing", "turns": ["write", "shorter"]}, "write"),
         ({"question_id": 1, "category": "coding", "messages": say("code", roles=(USER, USER))}, "code"),
         (SHAREGPT, "hi"),
         ({"body": {"model": "m", "messages": say("logged")}}, "logged"),
@@ -88,9 +86,9 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
     call = [*say("do"), {"role": "tool", "content": "done", "tool_call_id": "c"}]
     found = read_classes(
         lines(
-            {"category": "Writing", "turns": ["a"]},
-            {"category": "Writing", "turns": ["b"]},
-            {"category": "Writing", "turns": ["b"]},
+            {"category": "Writing", "prompt": "a"},
+            {"category": "Writing", "prompt": "b"},
+            {"category": "Writing", "prompt": "b"},
             {"prompt": "c"},
             {"messages": say("d", "1", "e")},
             {"messages": call},
@@ -108,13 +106,12 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"turns": []}, "turns: needs a non-empty list"),
         ({"messages": []}, "messages: has no message of a user"),
         ({"messages": [{"role": "user"}]}, "messages: needs messages with a role and a text"),
         ({"messages": ["hi"]}, "messages: needs messages with a role and a content"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "needs messages with a role and a text"),
         ({"conversations": [{"from": "gpt", "value": "hi"}]}, "conversations: has no message of a user"),
-        ({"question": ""}, "question: needs a non-empty string"),
+        ({"question": "How many?"}, "prompt: needs a non-empty string"),
         ({"prompt": CHAT + "{}"}, "prompt: needs a non-empty string"),
     ],
 )
@@ -129,9 +126,7 @@ JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ("messages", "conversations", "turns", "prompt", "role", "from", "content", "value", "tools")
-            )
+            st.sampled_from(("messages", "conversations", "prompt", "role", "from", "content", "value", "tools"))
             | st.sampled_from(("body", "request", "category", "tool_calls")),
             inner,
             max_size=4,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpctl.experiment.block import corrected, held, pack, unpack
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.raw import corrected, held, pack, unpack
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 results = st.dictionaries(st.text(max_size=8), st.one_of(numbers, st.text(), st.lists(numbers)), max_size=6)

@@ -12,6 +12,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.gate.policy import Policy
+from mpctl.methods import Spec
 from mpctl.records import decode, encode
 from mpctl.stats.confidence import Interval
 
@@ -26,7 +27,7 @@ RUN = Run(
     prompts={"edits": PromptSet("edits", "cd34", 94, 2)},
     shares={"edits": 0.7, "chat": 0.3},
     calibration=Calibration(0.8, 9.0, 200, 8),
-    policy=Policy(min_compared=9),
+    policy=Policy(min_compared=9).to_record(),
     blocks=tuple(pair() + [replace(b, cell=CHAT) for b in pair(2)]),
 )
 
@@ -36,6 +37,14 @@ def test_a_run_round_trips():
         record = json.loads(json.dumps(run.to_record()))
         assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Run")
         assert Run.from_record(record) == run
+
+
+def test_the_speculation_of_an_arm_is_recorded_as_the_engine_got_it():
+    spec = Spec("suffix", {"suffix_decoding_max_cached_requests": 0})
+    for speculation in (spec, Spec("none"), None):
+        arm = replace(ARM, speculation=speculation)
+        assert ArmConditions.from_record(json.loads(json.dumps(arm.to_record()))) == arm
+    assert ArmConditions.from_record({k: v for k, v in ARM.to_record().items() if k != "speculation"}) == ARM
 
 
 def test_cells_and_their_blocks():
@@ -52,7 +61,7 @@ def test_cells_and_their_blocks():
         ({"arms": {"baseline": {}}}, "run.json: not a whole Run record"),
         ({"blocks": [{}]}, "run.json: not a whole Run record: block 1: no field arm"),
         ({"surplus": 1}, "run.json: not a whole Run record"),
-        ({"policy": {"min_speedpu": 1}}, "run.json: not a whole Run record: field policy: min_speedpu: unknown"),
+        ({"policy": {"level": "high"}}, "run.json: not a whole Run record: field policy[...]: expected `float | null`"),
     ],
 )
 def test_what_is_no_run_is_refused_by_name(change, message):
@@ -87,10 +96,10 @@ def test_what_is_no_run_is_refused_by_name(change, message):
         (("calibration", "p99_ms"), None, "field calibration.p99_ms: expected `float`"),
         (("calibration", "requests"), [], "field calibration.requests: expected `int`"),
         (("planned",), 200_000, "planned rounds and repeats of blocks must be at most 1000"),
-        (("arms", "baseline", "spec"), None, "field arms[...].spec: expected `str`, got `null`"),
+        (("arms", "baseline", "spec"), None, "field arms: field spec: expected `str`, got `null`"),
         (("arms", "baseline", "device"), "\ud800", "'utf-8' codec can't encode"),
-        (("arms", "baseline", "argv"), [None], "field arms[...].argv[0]: expected `str`"),
-        (("arms", "baseline", "kv_pool_tokens"), "x", "field arms[...].kv_pool_tokens: expected `int | null`"),
+        (("arms", "baseline", "argv"), [None], "field arms: field argv[0]: expected `str`"),
+        (("arms", "baseline", "kv_pool_tokens"), "x", "field arms: field kv_pool_tokens: expected `int | null`"),
         (("blocks", 0, "samples", 0, 2), 10**400, "block 1: request 1.tokens must be a number"),
         (("blocks", 0, "duration_s"), 10**400, "block 1: field duration_s: number out of range"),
         (("blocks", 1, "window", "accepted"), 1e6, "block 2: 1000000 tokens accepted of"),

@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.pairing import Pairing
-from mpctl.experiment.stalls import STALL
+from mpctl.experiment.pairing import STALL, Pairing
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy

@@ -10,8 +10,8 @@ from dataclasses import replace
 import pytest
 from measure_samples import EDITS, SPECULATING, block, pair, rounds_of, window
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE, ArmSummary
-from mpctl.experiment.block import Sample
+from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.block import BASELINE, CANDIDATE, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating, timed, window
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, PromptSet
 from mpctl.experiment.users import Placement
@@ -21,6 +21,7 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Case, Outcome
 from mpctl.gate.rules import RULES, rule_named
 from mpctl.gate.verdict import Verdict
+from mpctl.methods import Spec
 from mpctl.records import decode, encode
 from mpctl.stats.confidence import Interval
 
@@ -58,9 +59,9 @@ def counted(counters):
     return with_arm("candidate", window=counters, output_tokens=int(counters.generation_tokens))
 
 
-def arms(spec="ngram K=5", base=28_000, cand=28_000):
+def arms(method="ngram", base=28_000, cand=28_000, **settings):
     made = ArmConditions("none", "0.32.0", (), "m", "", "NVIDIA L4", base)
-    return {BASELINE: made, CANDIDATE: replace(made, spec=spec, kv_pool_tokens=cand)}
+    return {BASELINE: made, CANDIDATE: replace(made, speculation=Spec(method, settings), kv_pool_tokens=cand)}
 
 
 def drafted(rate):
@@ -68,14 +69,14 @@ def drafted(rate):
     return replace(window(400.0, 100.0, 500.0, 100 * rate + 60, (100 * rate, 20.0, 20.0, 10.0, 10.0)), **TIMED)
 
 
-HEAD = replace(GOOD, arms=arms("eagle3 K=3"))
+HEAD = replace(GOOD, arms=arms("eagle3"))
 
 
 def first(rate, low=0.0, high=1.0):
     made = with_arm("candidate", window=drafted(rate), output_tokens=400)
     cell = made.cells[0]
     found = {**cell.intervals, "first_acceptance": Interval(rate, low, high, 4, "t", 0.96)}
-    return replace(made, arms=arms("eagle3 K=3"), cells=(replace(cell, intervals=found),))
+    return replace(made, arms=arms("eagle3"), cells=(replace(cell, intervals=found),))
 
 
 def cached(base, cand):
@@ -89,13 +90,13 @@ def cached(base, cand):
     return good(**changed)
 
 
-FORGETS = ("--speculative-config", '{"method": "suffix", "suffix_decoding_max_cached_requests": 0}')
+FORGETS = {"suffix_decoding_max_cached_requests": 0}
 
 
-def remembering(served, spec="suffix", argv=()):
+def remembering(served, method="suffix", **settings):
     """A candidate whose process had generated so many tokens before it was measured."""
-    made = arms(spec)
-    return {**made, CANDIDATE: replace(made[CANDIDATE], served_tokens=served, argv=argv)}
+    made = arms(method, **settings)
+    return {**made, CANDIDATE: replace(made[CANDIDATE], served_tokens=served)}
 
 
 CASES = [
@@ -123,14 +124,14 @@ CASES = [
     (cached(0.5, None), "caches", MISSING),
     (cached(None, 0.5), "caches", MISSING),
     (cached(0.2, 0.0), "caches", MISSING),
-    (replace(cached(0.2, 0.0), arms=arms("eagle3 K=3")), "caches", PASS),  # 16 of 100 tokens a request
-    (replace(cached(0.0, 0.2), arms=arms("eagle3 K=3")), "caches", MISSING),
+    (replace(cached(0.2, 0.0), arms=arms("eagle3")), "caches", PASS),  # 16 of 100 tokens a request
+    (replace(cached(0.0, 0.2), arms=arms("eagle3")), "caches", MISSING),
     (cached(None, None), "caches", SKIP),
     (replace(GOOD, arms=remembering(0.0)), "caches", PASS),
     (replace(GOOD, arms=remembering(32.0)), "caches", PASS),  # as of a completion at its start
     (replace(GOOD, arms=remembering(320.0)), "caches", MISSING),
-    (replace(GOOD, arms=remembering(320.0, "ngram K=5")), "caches", SKIP),
-    (replace(GOOD, arms=remembering(320.0, argv=FORGETS)), "caches", SKIP),
+    (replace(GOOD, arms=remembering(320.0, "ngram")), "caches", SKIP),
+    (replace(GOOD, arms=remembering(320.0, **FORGETS)), "caches", SKIP),
     (good(different=2), "outputs", PASS),
     (good(different=3), "outputs", UNDECIDED),  # 9 % of 32 may be 23 %
     (replace(good(different=0), policy=Policy(max_different=0.0)), "outputs", PASS),
@@ -147,11 +148,11 @@ CASES = [
     (counted(replace(window(320.0, 10.0, 50.0, 30.0), **TIMED)), "tokens per step", PASS),
     (counted(replace(window(320.0, 10.0, 50.0, 29.0), **TIMED)), "tokens per step", UNDECIDED),
     (GOOD, "first position", SKIP),
-    (replace(GOOD, arms=arms("ngram K=5")), "first position", SKIP),
+    (replace(GOOD, arms=arms("ngram")), "first position", SKIP),
     (HEAD, "first position", PASS),
     (first(0.29, 0.2, 0.31), "first position", UNDECIDED),
     (first(0.05, 0.01, 0.2), "first position", FAIL),
-    (replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3 K=3")), "first position", MISSING),
+    (replace(counted(replace(window(320.0), **TIMED)), arms=arms("eagle3")), "first position", MISSING),
     (GOOD, "coverage", PASS),
     (counted(replace(window(0.0, 0.0, 0.0, 0.0), **TIMED)), "coverage", MISSING),
     (counted(replace(window(320.0), **TIMED)), "coverage", SKIP),
@@ -423,7 +424,7 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
         cand, seconds=cand.output_tokens / 1926.0, window=replace(cand.window, ttft_seconds=696.0, tpot_seconds=1.64)
     )
     made = good(intervals=intervals, baseline=base, candidate=cand)
-    verdict = assess(replace(made, arms=arms("draft_model K=3", base=69_232, cand=18_560)))
+    verdict = assess(replace(made, arms=arms("draft_model", base=69_232, cand=18_560)))
     assert verdict.outcome is Outcome.REJECT
     assert verdict.reasons[0] == (
         "TPOT is 0.63x the baseline's, but throughput is only 0.60x: requests wait 17.4 s for their first token "

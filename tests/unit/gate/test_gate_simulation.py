@@ -212,7 +212,7 @@ def test_no_plan_is_offered_for_what_a_constant_alone_could_decide():
 
 def test_turns_of_fresh_engines_need_no_margin():
     blocks = tuple(b for both in rounds(Truth(prompts=16), 6, 1) for b in both)
-    run = replace(loads_run(), blocks=blocks, policy=SIDE_BY_SIDE, placement=Placement.TURNS, planned=6)
+    run = replace(loads_run(), blocks=blocks, policy=SIDE_BY_SIDE.to_record(), placement=Placement.TURNS, planned=6)
     turns = Analysis.of(run, SIDE_BY_SIDE).cells[0]
     pair = Analysis.of(replace(run, placement=Placement.PAIR), SIDE_BY_SIDE).cells[0]
     assert (turns.margin, pair.margin) == (0.0, SIDE_BY_SIDE.max_pod_gap)
@@ -221,7 +221,7 @@ def test_turns_of_fresh_engines_need_no_margin():
 
 
 def loads_run():
-    return Run("r", "2026-01-01T00:00:00+00:00", "a@b", "0", {}, {}, {}, None, SIDE_BY_SIDE, ())
+    return Run("r", "2026-01-01T00:00:00+00:00", "a@b", "0", {}, {}, {}, None, SIDE_BY_SIDE.to_record(), ())
 
 
 def test_rounds_in_turns_are_not_widened_for_a_drift():

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import TIMED, results, rounds_of, timed
 
-from mpctl.experiment.arm import CANDIDATE
+from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import Calibration
 from mpctl.gate.analysis import Analysis

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from mpctl.experiment.counters import Counters, Window
-from mpctl.experiment.traffic import Reading, TrafficWindow, UsersTraffic, WindowCutter
+from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from report_samples import HOSTILE
 from run_samples import ARGV, conditions, make_run
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Sample
+from mpctl.experiment.block import BASELINE, CANDIDATE, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
@@ -29,7 +28,7 @@ BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell
 
 
 def made(run, **more):
-    analysis, verdict = judge_run(run, run.policy)
+    analysis, verdict = judge_run(run)
     return build_report(run, analysis, verdict, shipped_prices(), **more)
 
 
@@ -54,7 +53,7 @@ def test_one_cell_promoted_in_one_sentence():
 
 def test_every_rule_of_the_gate_is_there_with_its_figures():
     run = make_run()
-    _, verdict = judge_run(run, run.policy)
+    _, verdict = judge_run(run)
     rules = made(run).cells[0].verdict.rules
     assert rules == verdict.cells[0].rules
     by_name = {r.rule: r for r in rules}

@@ -143,8 +143,11 @@ def definitions_of(kind: type) -> dict[str, Any]:
 
 
 def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a dataclass; a report has an arm's speculation in words alone."""
     hints = typing.get_type_hints(kind)
-    properties = {_camel_name(f.name): _schema(hints[f.name], definitions) for f in fields(kind)}
+    properties = {
+        _camel_name(f.name): _schema(hints[f.name], definitions) for f in fields(kind) if f.name != "speculation"
+    }
     return _closed(" ".join((inspect.getdoc(kind) or "").split()), **properties)
 
 
@@ -195,7 +198,7 @@ def test_every_report_fits_the_schema(validator, make):
 def test_every_command_prints_the_cells_of_a_report(kind):
     """``rollout``, ``bench`` and ``gate explain`` print the cells and the verdict that ``report`` prints."""
     run = make_run()
-    analysis, verdict = judge_run(run, run.policy)
+    analysis, verdict = judge_run(run)
     status = record.measurement_record(analysis.cells, verdict)
     of_report = record.report_record(build_report(run, analysis, verdict, shipped_prices()))
     assert status["gate"] == of_report["gate"]

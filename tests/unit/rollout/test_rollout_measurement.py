@@ -9,11 +9,12 @@ import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, PROMPTS, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
 
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.built_in import built_in_prompts
-from mpctl.experiment.raw import unpack
+from mpctl.experiment.block import unpack
+from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.experiment.run import Calibration, Run
 from mpctl.experiment.workload import Traffic
 from mpctl.gate.assess import judge_run
+from mpctl.gate.policy import Policy
 from mpctl.records import encode
 from mpctl.rollout import runner
 from mpctl.rollout.measurement import Measured
@@ -104,7 +105,7 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     run = measured.judged()
     counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
     assert counts["baseline"] == counts["candidate"] > 0
-    _, verdict = judge_run(run, run.policy, rounds=measured.rounds(), planned=run.planned)
+    _, verdict = judge_run(run, rounds=measured.rounds(), planned=run.planned)
     assert verdict == verdict_of(done)
     if strategy is Strategy.IN_PLACE:
         assert len(measured.run().blocks) > len(run.blocks)
@@ -161,7 +162,7 @@ def test_the_run_holds_what_is_needed_to_repeat_it():
     assert run.calibration == Calibration(0.1, 0.2, 10, 1)
     assert run.prompts["edits"].count == 9
     assert run.prompts["edits"].repeated == 0
-    assert run.policy == done.plan.policy
+    assert Policy.from_record(run.policy) == done.plan.policy
     assert (run.planned, run.max_tokens) == (2, WORKLOAD.max_tokens)
 
 

@@ -186,7 +186,7 @@ def test_the_record_of_a_measurement_keeps_users_requests_and_is_judged_again_al
     run = measurement(memory.context, memory.operations()[0]).judged()
     again = Run.from_record(json.loads(json.dumps(run.to_record())))
     assert again == run
-    analysis, verdict = judge_run(again, run.policy)
+    analysis, verdict = judge_run(again)
     assert verdict.outcome is Outcome.PROMOTE
     (cell,) = analysis.cells
     assert cell.throughput_ratio is None

@@ -7,6 +7,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import ArmConditions, PromptSet, Run
 from mpctl.gate.policy import Policy
+from mpctl.methods import Spec
 
 ROUNDS, REQUESTS, TOKENS = 6, 8, 50
 
@@ -31,7 +32,9 @@ def small_run(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread
             blocks.append(
                 Block(arm, Cell("edits", 1), repeat, "2026-11-21T00:00:00+00:00", 4.0 * slow, samples, window)
             )
-    condition = ArmConditions("ngram", "0.32.0", ("--model=m",), "m", "ab" * 32, device, 1000)
+    condition = ArmConditions(
+        "ngram", "0.32.0", ("--model=m",), "m", "ab" * 32, device, 1000, speculation=Spec("ngram")
+    )
     return Run(
         id="bench-1",
         created="2026-11-21T00:00:00+00:00",
@@ -41,6 +44,6 @@ def small_run(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread
         prompts={"edits": PromptSet("edits", "d1", ROUNDS * REQUESTS, 0)},
         shares={"edits": 1.0},
         calibration=None,
-        policy=Policy(max_pod_gap=0.0),
+        policy=Policy(max_pod_gap=0.0).to_record(),
         blocks=tuple(blocks),
     )

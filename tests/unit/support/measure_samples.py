@@ -6,8 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block, Sample, prompt_digest
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.gate.analysis import Analysis

@@ -38,6 +38,6 @@ def _record(store, name, run, *, measured):
     if not measured:
         return
     for arm, facts in run.arms.items():
-        store.save(name, f"conditions-{arm}", {**facts.__dict__, "argv": list(facts.argv)})
+        store.save(name, f"conditions-{arm}", facts.to_record())
     for block in run.blocks:
         store.save(name, f"block-{block.cell.key}-{block.arm}-{block.repeat}", block.to_record())

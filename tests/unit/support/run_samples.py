@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import random
 
-from mpctl.experiment.arm import BASELINE, CANDIDATE
-from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.gate.policy import Policy
+from mpctl.methods import Spec
 
 ARGV = ("--model=m", "--port=4001", "--max-model-len", "2048")
 TOKENS = 64
@@ -58,7 +58,8 @@ def block(arm, cell, repeat, speed, *, prompts, error=""):
 
 
 def conditions(spec, argv=ARGV, device="NVIDIA L4"):
-    return ArmConditions(spec, "0.32.0", argv, "Qwen/Qwen3-8B", digest("model"), device, 50000)
+    method = Spec(spec.partition(" ")[0])
+    return ArmConditions(spec, "0.32.0", argv, "Qwen/Qwen3-8B", digest("model"), device, 50000, speculation=method)
 
 
 def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more):
@@ -83,7 +84,7 @@ def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more
         "prompts": {t: PromptSet(t, digest(t), 64, 0) for t in sorted(traffic)},
         "shares": shares or {},
         "calibration": Calibration(0.8, 3.1, 200, 8),
-        "policy": Policy(max_pod_gap=0.0),
+        "policy": Policy(max_pod_gap=0.0).to_record(),
         "blocks": tuple(blocks),
     }
     return Run(**(given | more))

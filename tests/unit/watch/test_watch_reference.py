@@ -9,8 +9,7 @@ import pytest
 from run_samples import block, make_run
 
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.traffic import TrafficWindow, UsersTraffic
-from mpctl.experiment.users import Placement
+from mpctl.experiment.users import Placement, TrafficWindow, UsersTraffic
 from mpctl.methods import Spec
 from mpctl.watch.assess import Figures
 from mpctl.watch.profile import Profile

@@ -44,7 +44,7 @@ class Bench:
             names=names or ("baseline", "candidate"),
             meter=memory.meter,
             load=lambda *_: (),
-            target=lambda arm: target_of(memory.context, Arm(TEXTS[arm]), arm),
+            target=lambda arm: target_of(memory.context, Arm(TEXTS[arm]), None),
             speculates=speculates,
         )
 
@@ -108,7 +108,7 @@ def test_a_file_in_the_way_is_refused_before_anything_is_sent(bench):
 @pytest.mark.parametrize(("speculates", "threshold"), [(True, 1.0), (False, 0.0)])
 def test_an_arm_that_does_not_speculate_needs_no_drafts(bench, speculates, threshold):
     arms = bench.arms(bench.world(), speculates=speculates)
-    assert (measure(bench.console, arms, bench.request).run.policy.min_tokens_per_step > 0) == bool(threshold)
+    assert (measure(bench.console, arms, bench.request).run.policy["min_tokens_per_step"] > 0) == bool(threshold)
 
 
 def test_duplicate_prompts_are_reported(bench):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,13 @@ def test_what_is_no_run_is_named(tmp_path, content, message):
     with pytest.raises(InputError, match=message) as caught:
         read_run(str(path))
     assert caught.value.file == str(path)
+
+
+def test_a_run_with_an_unknown_limit_is_refused_by_name(tmp_path):
+    path = str(tmp_path / "run.json")
+    write_run(path, replace(small_run(), policy={"min_speedpu": 1.0}))
+    with pytest.raises(InputError, match=r"run.json: min_speedpu: unknown; known are"):
+        read_run(path)
 
 
 def test_files_that_cannot_be_reached(tmp_path):

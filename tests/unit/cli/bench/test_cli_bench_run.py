@@ -113,7 +113,7 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     from mpctl.app.bench.measure import Measured
     from mpctl.gate.assess import judge_run
 
-    analysis, verdict = judge_run(small_run(0.5), small_run().policy)
+    analysis, verdict = judge_run(small_run(0.5))
     measured = Measured(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
     monkeypatch.setattr("mpctl.app.bench.measure.bench", lambda place, console, request: measured)
     done = cli("bench")

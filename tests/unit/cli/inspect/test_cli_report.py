@@ -18,7 +18,7 @@ from rollout_samples import keep_rollouts
 from run_samples import conditions, make_run
 
 from mpctl.app.bench.recorded import write_run
-from mpctl.experiment.arm import BASELINE, CANDIDATE
+from mpctl.experiment.block import BASELINE, CANDIDATE
 
 
 @pytest.fixture
