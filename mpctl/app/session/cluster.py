@@ -44,7 +44,7 @@ from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
-from mpctl.platform.kubernetes.service.shape import serves_vllm, shape_of
+from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
@@ -367,7 +367,7 @@ def _listed_services(
             objects = client.list(kind, namespace, labels=labels, fields=fields) or []
         except NotPermitted:
             continue
-        listed.append((kind, [record for record in objects if kind is LLM_INFERENCE_SERVICE or serves_vllm(record)]))
+        listed.append((kind, list(filter(SHAPES[kind.name].is_service, objects))))
     services = [
         (metadata["namespace"], metadata["name"], kind)
         for kind, items in listed

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import Counters
 from mpctl.manifest import RESTARTED_AT, Service, foreign_changes
 from mpctl.manifest.merge.fields import holds_draft, storage_of
@@ -21,13 +21,7 @@ from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.client import Client, Json, conditions
-from mpctl.platform.kubernetes.api.kinds import (
-    DEPLOYMENT,
-    INFERENCE_SERVICE,
-    LEADER_WORKER_SET,
-    LLM_INFERENCE_SERVICE,
-    Kind,
-)
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, Kind
 from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.capacity.devices import gpus_of
@@ -36,21 +30,15 @@ from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.weights import require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
-from mpctl.platform.kubernetes.service.conditions import expected_container, is_draining, is_ready
-from mpctl.platform.kubernetes.service.engine import edited, read_service, runtime_of, speculation_of
-from mpctl.platform.kubernetes.service.inference_service import LiveService
-from mpctl.platform.kubernetes.service.knative import is_knative
+from mpctl.platform.kubernetes.service.conditions import is_draining, is_ready
+from mpctl.platform.kubernetes.service.container import engine_container
+from mpctl.platform.kubernetes.service.engine import edited, read_service, speculation_of
+from mpctl.platform.kubernetes.service.live import LiveService
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
+from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
 from mpctl.platform.kubernetes.service.request_path import request_path_findings
-from mpctl.platform.kubernetes.service.shape import (
-    engine_container,
-    is_grouped,
-    is_llm,
-    is_plain,
-    shape_of,
-)
+from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
 
 
@@ -149,8 +137,8 @@ class KubernetesPlatform:
         return self._live.dry_run_text(dump(record), isvc)
 
     def configs(self) -> tuple[str, ...]:
-        """The configs that KServe merges into an LLMInferenceService; nothing is read for other kinds."""
-        return self.reader.configs(self.isvc()) if self.reader.resource is LLM_INFERENCE_SERVICE else ()
+        """The configs that KServe merges into the service; nothing is read for kinds that have none."""
+        return self.reader.configs(self.isvc()) if SHAPES[self.reader.resource.name].layered else ()
 
     def live_text(self) -> str | None:
         """Return the live manifest; None when the service was deleted."""
@@ -172,7 +160,11 @@ class KubernetesPlatform:
     def service(self) -> Service:
         """Return the live service with the arguments of its runtime."""
         isvc = self.isvc()
-        return read_service(isvc, runtime_of(self.client, isvc, self._namespace))
+        return read_service(isvc, self._layers(isvc))
+
+    def _layers(self, isvc: Json) -> Json | None:
+        """Read what KServe merges below the service."""
+        return shape_of(isvc).read_layers(self.client, isvc, self._namespace)
 
     def speculation(self) -> dict[str, Any] | None:
         """The speculative setting of the live service.
@@ -181,7 +173,7 @@ class KubernetesPlatform:
             InputError: not a single vLLM engine.
         """
         isvc = self.isvc()
-        return speculation_of(isvc, runtime_of(self.client, isvc, self._namespace))
+        return speculation_of(isvc, self._layers(isvc))
 
     def with_speculation(
         self,
@@ -193,7 +185,7 @@ class KubernetesPlatform:
         admission refuses before anything is changed. ``recorded``: earlier texts, which are read where a staged draft
         goes."""
         isvc = self.isvc()
-        text = edited(isvc, runtime_of(self.client, isvc, self._namespace), config, edit)
+        text = edited(isvc, self._layers(isvc), config, edit)
         if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(made := object_of(text))):
             text = dump(with_recorded_storage(made, map(object_of, recorded())))
         return self._live.dry_run_text(text, isvc)
@@ -246,10 +238,10 @@ class KubernetesPlatform:
         """Return the autoscaler's limits for the plan; None without one, and in Knative mode, where the limits are part
         of a revision and pinning would restart the pods."""
         isvc = self.isvc()
-        if is_knative(isvc):
+        shape = shape_of(isvc)
+        if shape.autoscaled is None:
             return None
-        scaled = LEADER_WORKER_SET.name if is_grouped(isvc) else DEPLOYMENT.name
-        scalers = find_scalers(self.client, self._namespace, deployment_name(isvc), scaled)
+        scalers = find_scalers(self.client, self._namespace, shape.workload_name(isvc), shape.autoscaled)
         return autoscaler_record(scalers, self._live.schedulable_replicas(isvc), isvc)
 
     def pin(self, scaling: Json) -> None:
@@ -272,21 +264,7 @@ class KubernetesPlatform:
                 gateway cannot mirror.
         """
         isvc = self.isvc()
-        if is_knative(isvc):
-            raise Refused(
-                f"{self.title} runs in Knative mode, where Knative splits the traffic",
-                hint="leave out --traffic-steps, --mirror and --keep-baseline",
-            )
-        if is_llm(isvc):
-            raise Refused(
-                f"{self.title}: KServe writes the HTTPRoute of an LLMInferenceService and reverts changes to it",
-                hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
-            )
-        if is_plain(isvc):
-            raise Refused(
-                f"{self.title} is none of KServe's: a candidate has no Service that a route could name",
-                hint="leave out --traffic-steps, --mirror and --keep-baseline; the candidate is measured without them",
-            )
+        shape_of(isvc).require_route(self.title)
         pods = self._live.desired_replicas(isvc)
         require_possible(steps, pods, self.title)
         record = self._routes.record(name, force=force)
@@ -394,7 +372,7 @@ class KubernetesPlatform:
                 phase, message = Phase.STARTING, error.message
             else:
                 own = read_service(workload.isvc, workload.runtime).speculation() is not None
-                speculates = own or expected_container(workload.isvc, workload.runtime).speculates
+                speculates = own or shape_of(workload.isvc).expected(workload.isvc, workload.runtime).speculates
                 if speculates is not (counters.drafts is not None):
                     matches = False
                     has = "has no" if speculates else "has"

@@ -25,7 +25,7 @@ from typing import Any
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.capacity.quotas import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
-from mpctl.platform.kubernetes.service.shape import engine_container
+from mpctl.platform.kubernetes.service.container import engine_container
 from mpctl.platform.load import PACED, WORKER
 
 PORT = 8765

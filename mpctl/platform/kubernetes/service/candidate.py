@@ -17,7 +17,7 @@ from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, RETAINED_ANNOTATION, candidate_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader
-from mpctl.platform.kubernetes.service.shape import pod_selector
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -145,11 +145,11 @@ class Candidate:
             Conflict: an HTTPRoute gives it traffic.
         """
         self.require_removable()
-        name = isvc["metadata"]["name"]
+        name, selector = isvc["metadata"]["name"], shape_of(isvc).pod_selector(isvc)
         self._client.delete(self._reader.resource, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
         began, patience = time.monotonic(), _GONE_TIMEOUT_S
         while True:
-            pods = self._client.list(POD, self._namespace, labels=pod_selector(isvc)) or []
+            pods = self._client.list(POD, self._namespace, labels=selector) or []
             if not pods and self._reader.isvc(name) is None:
                 return
             patience = max([patience, *(_grace_s(pod) + _AFTER_GRACE_S for pod in pods)])
@@ -158,9 +158,7 @@ class Candidate:
             self._sleep(_POLL_S)
         raise MpctlError(
             f"pods of {self._reader.resource.name} {name} did not terminate within {patience:.0f} s",
-            hint="run '"
-            + commands.kubectl("get", "pods", "-l", pod_selector(isvc), namespace=self._namespace)
-            + "' to see them",
+            hint=f"run '{commands.kubectl('get', 'pods', '-l', selector, namespace=self._namespace)}' to see them",
         )
 
     def drain(self) -> tuple[str, ...]:

@@ -2,20 +2,17 @@
 
 KServe's Ready condition is not used: it stays True while a surge pod is unschedulable or a new pod crashes, until the
 Deployment's fixed 600 s are over. An arm is ready when the Deployment carries its arguments, its controller has
-observed
-the latest generation, and every desired pod has these arguments and is ready.
+observed the latest generation, and every desired pod has these arguments and is ready.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.platform.kubernetes.service.groups import unready_groups
-from mpctl.platform.kubernetes.service.knative import is_knative, not_alone, of_newest, same_image
-from mpctl.platform.kubernetes.service.llm import evaluated_argv, merged_container, own_args
-from mpctl.platform.kubernetes.service.shape import CONTAINER, engine_container, is_grouped, is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.container import argv_of, engine_container, matches_expected, matches_template
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
 Json = Mapping[str, Any]
@@ -40,32 +37,6 @@ UNSCHEDULABLE_S = 60.0
 _SCALE_UP_EVENTS = frozenset(("TriggeredScaleUp", "Nominated"))
 _NO_SCALE_UP_EVENTS = frozenset(("NotTriggerScaleUp",))
 _STOP = "serving.kserve.io/stop"
-_SPECULATION = ("--speculative", "-sc")
-
-
-@dataclass(frozen=True)
-class ExpectedContainer:
-    """Expected start of the engine's container.
-
-    ``whole``: ``args`` are complete; otherwise they follow those of a ServingRuntime. ``env``: literal values only.
-    ``inherited``: the runtime's own speculation arguments; None when the runtime cannot be read. ``resolved``: the
-    image may name the digest of its tag. ``merged``: KServe may append arguments of its own.
-    """
-
-    command: tuple[str, ...] | None
-    args: tuple[str, ...]
-    whole: bool
-    image: str | None
-    env: Mapping[str, str] = field(default_factory=dict)
-    inherited: tuple[str, ...] | None = None
-    resolved: bool = False
-    merged: bool = False
-
-    @property
-    def speculates(self) -> bool:
-        """Return whether any of it sets speculation."""
-        words = (*self.args, *(self.inherited or ()), *self.env.values())
-        return any(option in str(word) for word in words for option in _SPECULATION[:1])
 
 
 @dataclass(frozen=True)
@@ -85,97 +56,6 @@ class Health:
     stuck: str = ""
 
 
-def expected_container(isvc: Json, runtime: Json | None = None) -> ExpectedContainer:
-    """Return the container start that the service specifies. ``runtime``: its ServingRuntime, or its configs."""
-    if is_llm(isvc):
-        return _expected(merged_container(isvc, runtime), whole=False, inherited=(), merged=True)
-    predictor = shape_of(isvc).pod_of(isvc)
-    model = None if is_plain(isvc) else predictor.get("model")
-    container: Json = model if model is not None else engine_container(predictor.get("containers") or [])
-    inherited = None if runtime is None else _speculation_args(_runtime_args(runtime))
-    return _expected(container, whole=model is None, inherited=inherited, resolved=is_knative(isvc))
-
-
-def _expected(container: Json, **properties: Any) -> ExpectedContainer:
-    command = container.get("command")
-    return ExpectedContainer(
-        command=None if command is None else tuple(command),
-        args=tuple(container.get("args") or ()),
-        image=container.get("image"),
-        env={e["name"]: e.get("value", "") for e in container.get("env") or [] if "valueFrom" not in e},
-        **properties,
-    )
-
-
-def _runtime_args(runtime: Json) -> tuple[str, ...]:
-    return tuple(engine_container((runtime.get("spec") or {}).get("containers") or []).get("args") or ())
-
-
-def _speculation_args(args: Sequence[str]) -> tuple[str, ...]:
-    return tuple(word for word in args if str(word).startswith(_SPECULATION))
-
-
-def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
-    """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
-    args = tuple(container.get("args") or ())
-    if expected.merged:
-        args = own_args(args, expected.args)
-    if len(args) < len(expected.args) or (expected.whole and len(args) != len(expected.args)):
-        return False
-    tail = args[len(args) - len(expected.args) :]
-    if not all(_same_value(asked, actual) for asked, actual in zip(expected.args, tail, strict=True)):
-        return False
-    # A service without own arguments would match any Deployment, including that of the previous arm.
-    head = args[: len(args) - len(expected.args)]
-    if expected.inherited is not None and _speculation_args(head) != expected.inherited:
-        return False
-    command = tuple(container.get("command") or ())
-    if expected.command is not None and not _same_command(expected.command, command):
-        return False
-    if expected.whole and expected.image is not None:
-        image = str(container.get("image"))
-        if not (same_image(expected.image, image) if expected.resolved else expected.image == image):
-            return False
-    have = {e["name"]: e.get("value", "") for e in container.get("env") or []}
-    return all(_same_value(value, have.get(name, "")) for name, value in expected.env.items())
-
-
-def _same_command(asked: Sequence[str], actual: Sequence[str]) -> bool:
-    return len(asked) == len(actual) and all(map(_same_value, asked, actual))
-
-
-def _same_value(asked: str, actual: str) -> bool:
-    return asked == actual or "{{" in asked
-
-
-def matches_template(pod: Json, template: Json) -> bool:
-    """Return whether a pod's container starts as the Deployment's template specifies.
-
-    Additions of admission are ignored: variables (EKS adds the service account's role) and another spelling of the
-    image (a mirror, a digest). Pods of an older template with the same start are counted by the Deployment's
-    ``updatedReplicas``.
-    """
-    have, asked = (
-        {e["name"]: e for e in container.get("env") or []} for container in (pod, template)
-    )  # the last of a name counts
-    return (
-        tuple(pod.get("command") or ()) == tuple(template.get("command") or ())
-        and tuple(pod.get("args") or ()) == tuple(template.get("args") or ())
-        and all(
-            (have.get(name) or {}).get("value", "") == e.get("value", "")
-            for name, e in asked.items()
-            if "valueFrom" not in e
-        )
-    )
-
-
-def argv_of(container: Json) -> tuple[str, ...]:
-    """Command and arguments of a container; vLLM's own where a preset of KServe's evaluates them in a shell."""
-    if (evaluated := evaluated_argv(container)) is not None:
-        return evaluated
-    return (*(container.get("command") or ()), *(container.get("args") or ()))
-
-
 def assess_health(
     isvc: Json,
     deployment: Json | None,
@@ -190,17 +70,17 @@ def assess_health(
     if deployment is None:
         return _assess_without_deployment(isvc)
     template = engine_container(deployment["spec"]["template"]["spec"]["containers"])
-    if not matches_expected(template, expected_container(isvc, runtime)):
+    shape = shape_of(isvc)
+    if not matches_expected(template, shape.expected(isvc, runtime)):
         return Health(Phase.STARTING, "KServe has not updated the Deployment yet" + _unmet_conditions(isvc))
     status = deployment.get("status") or {}
     if int(status.get("observedGeneration") or 0) < int(deployment["metadata"].get("generation") or 0):
         return Health(Phase.STARTING, "the Deployment controller has not observed the update yet")
     replicas = int(deployment["spec"].get("replicas", 1))
-    knative = is_knative(isvc)
     alive = [p for p in pods if not p["metadata"].get("deletionTimestamp")]
-    # Pods of another revision may have the same start, for example after a rollback, while they terminate.
-    mine = of_newest(isvc, alive) if knative else alive
-    new = [p for p in mine if matches_template(engine_container(p["spec"]["containers"]), template)]
+    new = [
+        p for p in shape.newest(isvc, alive) if matches_template(engine_container(p["spec"]["containers"]), template)
+    ]
     ready = tuple(sorted(p["metadata"]["name"] for p in new if is_ready(p)))
     restarts = sum(_restarts(p) for p in new)
     updated, available = int(status.get("updatedReplicas") or 0), int(status.get("availableReplicas") or 0)
@@ -209,8 +89,7 @@ def assess_health(
     if replicas == 0:
         return Health(Phase.STARTING, "scaled to zero pods", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
-        waits = not_alone(isvc, [p for p in alive if is_ready(p)]) if knative else ""
-        waits = unready_groups(isvc) if is_grouped(isvc) else waits
+        waits = shape.obstacle(isvc, [p for p in alive if is_ready(p)])
         return Health(Phase.STARTING if waits else Phase.READY, waits, ready, argv, True, restarts)
     for pod in new:
         if not is_ready(pod):
@@ -349,18 +228,3 @@ def cold_start_s(pod: Json) -> float | None:
         return None
     begun, done = (datetime.fromisoformat(str(t).replace("Z", "+00:00")) for t in times)
     return max(0.0, (done - begun).total_seconds())
-
-
-def port_of(container: Json) -> int:
-    """Port of the engine: its first declared port, else its --port, else KServe's 8080 or vLLM's 8000."""
-    ports = container.get("ports") or []
-    if ports:
-        return int(ports[0]["containerPort"])
-    args = [str(a) for a in container.get("args") or []]
-    for index, word in enumerate(args):
-        value = word.partition("=")[2] if word.startswith("--port=") else ""
-        if word == "--port" and index + 1 < len(args):
-            value = args[index + 1]
-        if value.isdigit():
-            return int(value)
-    return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe

@@ -13,11 +13,9 @@ from typing import Any
 
 from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.canonical import dump
-from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
-from mpctl.platform.kubernetes.service.llm import read_configs
+from mpctl.platform.kubernetes.api.client import Json
 from mpctl.platform.kubernetes.service.manifest_text import LAST_APPLIED, text_of
-from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shapes import shape_of
 
 _SEPARATOR = "---\n"
 
@@ -96,21 +94,3 @@ def _runtime_text(runtime: Json | None) -> str:
         ({k: document[k] for k in ("apiVersion", "kind", "spec")}, document["metadata"]["name"]) for document in items
     ]
     return "".join(_SEPARATOR + dump({**own, "metadata": {"name": name}}) for own, name in fields)
-
-
-def runtime_of(client: Client, isvc: Json, namespace: str) -> Json | None:
-    """Read the ServingRuntime of an InferenceService, None when it has its own container; the configs of an
-    LLMInferenceService."""
-    if is_llm(isvc):
-        return read_configs(client, isvc, namespace)
-    model = None if is_plain(isvc) else isvc["spec"]["predictor"].get("model")
-    if model is None:
-        return None
-    status = isvc.get("status") or {}
-    name = model.get("runtime") or status.get("servingRuntimeName")
-    if name:
-        runtime = client.get(SERVING_RUNTIME, name, namespace)
-        if runtime is not None:
-            return runtime
-    name = model.get("runtime") or status.get("clusterServingRuntimeName")
-    return client.get(CLUSTER_SERVING_RUNTIME, name) if name else None

@@ -19,16 +19,12 @@ from typing import Any
 from mpctl.errors import InputError, Refused
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, copy_name, label_of
-from mpctl.platform.kubernetes.service.groups import refuse_beside
-from mpctl.platform.kubernetes.service.llm import candidate_spec
-from mpctl.platform.kubernetes.service.shape import SHAPES, is_grouped, is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 
 Json = dict[str, Any]
 
 CANDIDATE_LABEL = "mpctl.dev/candidate-of"
 COPY_LABEL = "mpctl.dev/copy-of"
-# Labels that admission of a pod asks for, and no Service selects.
-_ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
 ROUTING_GROUP = "serving.kserve.io/routing-group"  # KServe's label on the members of a group that shares traffic
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 ARM_ANNOTATION = "mpctl.dev/arm"
@@ -48,9 +44,6 @@ _SERVER_METADATA = (
     "ownerReferences",
 )
 _SERVER_FIELDS_TO_WRITE = ("uid", "resourceVersion", "finalizers", "ownerReferences")
-# Scaling of the live service; a candidate has fixed replicas.
-_NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
-_AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
 _SCALE_ANNOTATIONS = ("autoscaling.knative.dev/", "serving.kserve.io/autoscaler")
 # Marks of Argo CD, Flux and Helm; they would take a second object with these marks for their own.
 _OWNER_TRACES = (
@@ -123,90 +116,53 @@ def candidate_of(
         Refused: the pods use a ResourceClaim by name, which two pods would share, or are a group.
     """
     record = object_of(text)
-    service = record["metadata"]["name"]
-    for claim in shape_of(record).pod_of(record).get("resourceClaims") or []:
+    shape, service = shape_of(record), record["metadata"]["name"]
+    for claim in shape.pod_of(record).get("resourceClaims") or []:
         if claim.get("resourceClaimName"):
             raise Refused(
                 f"{service} takes ResourceClaim {claim['resourceClaimName']} by name: a candidate would share its GPU",
                 hint="use resourceClaimTemplateName, or --strategy in-place",
             )
-    name = copy_name(service) if copy else candidate_name(service)
+    shape.require_candidate(f"service {namespace}/{service}")
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
-    labels = {k: v for k, v in labels.items() if not k.startswith(_OWNER_TRACES)}
-    if is_grouped(record):
-        raise refuse_beside(f"service {namespace}/{service}")
-    if is_plain(record):
-        own = {COPY_LABEL if copy else CANDIDATE_LABEL: label_of(service)}
-        return _candidate_deployment(record, name, arm_id, labels, annotations, own, namespace=namespace, pods=pods)
-    if is_llm(record):
-        labels.pop(ROUTING_GROUP, None)
-        spec, own = candidate_spec(record["spec"], service, pods), {}
-    else:
-        predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
-        spec = {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}}
-        own = {_AUTOSCALER_CLASS: "none"}
+    labels = {k: v for k, v in labels.items() if not k.startswith((ROUTING_GROUP, *_OWNER_TRACES))}
+    marks = {COPY_LABEL if copy else CANDIDATE_LABEL: label_of(service)}
+    retained = {} if retained_for is None else {RETAINED_ANNOTATION: retained_for}
     return {
         "apiVersion": record["apiVersion"],
         "kind": record["kind"],
         "metadata": {
-            "name": name,
+            "name": copy_name(service) if copy else candidate_name(service),
             "namespace": namespace,
             "labels": {**labels, SERVICE_LABEL: label_of(service)},
-            "annotations": {**annotations, **own, ARM_ANNOTATION: arm_id}
-            | ({} if retained_for is None else {RETAINED_ANNOTATION: retained_for}),
+            "annotations": {**annotations, **shape.candidate_annotations(), ARM_ANNOTATION: arm_id, **retained},
         },
-        "spec": spec,
+        "spec": shape.candidate_spec(record, pods, marks),
     }
 
 
-def _candidate_deployment(
-    record: Json, name: str, arm_id: str, labels: Json, annotations: Json, own: Json, *, namespace: str, pods: int
-) -> Json:
-    """A second Deployment whose pods no Service and no selector of the service's own finds: requests reach them only
-    where mpctl sends them."""
-    service = record["metadata"]["name"]
-    template = record["spec"]["template"]
-    metadata = template.get("metadata") or {}
-    admitted = {k: v for k, v in (metadata.get("labels") or {}).items() if k.startswith(_ADMISSION_LABELS)}
-    return {
-        "apiVersion": record["apiVersion"],
-        "kind": record["kind"],
-        "metadata": {
-            "name": name,
-            "namespace": namespace,
-            "labels": {**labels, SERVICE_LABEL: label_of(service)},
-            "annotations": {**annotations, ARM_ANNOTATION: arm_id},
-        },
-        "spec": {
-            **record["spec"],
-            "replicas": pods,
-            "selector": {"matchLabels": own},
-            "template": {**template, "metadata": {**metadata, "labels": {**admitted, **own}}},
-        },
-    }
-
-
-def transition_text(text: str, replicas: int, *, downtime: bool) -> str | None:
-    """Return ``text`` with a deploymentStrategy for the change; None when its own fits.
+def transition_text(text: str, replicas: int, *, downtime: bool) -> str:
+    """Return ``text`` with a deploymentStrategy for the change, unless its own fits or its controller decides.
 
     Without downtime a new pod must start before an old one stops. With downtime (no GPU is free) an old one must stop
     first: KServe's default waits forever for a second GPU. The strategy is not part of the pod template, so setting and
     restoring it restarts no pod.
     """
     record = object_of(text)
-    if is_llm(record) or is_grouped(record):
-        return None  # their controllers decide
     takes_first = _removed_first(shape_of(record).strategy_of(record) or {}, replicas)
     needed = takes_first == 0 if downtime else takes_first >= replicas
-    return with_transition_strategy(text, downtime=downtime) if needed else None
+    return with_transition_strategy(text, downtime=downtime) if needed else text
 
 
 def with_transition_strategy(text: str, *, downtime: bool) -> str:
     """Return ``text`` with the strategy of a change: with ``downtime`` an old pod stops first, else a new one
-    starts."""
+    starts. Where the controller decides it stays as it is."""
     record = object_of(text)
-    shape_of(record).set_strategy(record, _transition_strategy(downtime=downtime))
+    shape = shape_of(record)
+    if not shape.strategy:
+        return text
+    shape.set_strategy(record, _transition_strategy(downtime=downtime))
     return dump(record)
 
 

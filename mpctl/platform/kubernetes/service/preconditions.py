@@ -8,14 +8,13 @@ from mpctl.platform.kubernetes.api.client import Client, Json
 from mpctl.platform.kubernetes.api.kinds import HPA
 from mpctl.platform.kubernetes.capacity.free_gpus import require_capacity
 from mpctl.platform.kubernetes.capacity.quotas import LOAD_POD, require_quota
-from mpctl.platform.kubernetes.service import groups, llm
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.inference_service import LiveService
-from mpctl.platform.kubernetes.service.knative import is_knative, require_changeable, starting_pods
+from mpctl.platform.kubernetes.service.container import engine_container
+from mpctl.platform.kubernetes.service.live import LiveService
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload, deployment_name
-from mpctl.platform.kubernetes.service.shape import engine_container, is_grouped, is_llm, is_plain
+from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Demand, Phase
 
 _MADE = ("deployments.apps", "replicasets.apps")  # of a new service, beside the service itself
@@ -38,13 +37,14 @@ class Preconditions:
         """
         arm, side_by_side, downtime = demand.arm, demand.side_by_side, demand.downtime
         isvc = self._live.require()
-        if is_knative(isvc):
-            require_changeable(isvc, self._live.title, self._live.desired_replicas(isvc), downtime=downtime)
-        if is_llm(isvc):
-            llm.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
-        if is_grouped(isvc):
-            groups.require_changeable(isvc, self._live.title, side_by_side=side_by_side, downtime=downtime)
         workload = self._reader.workload(isvc)
+        shape_of(isvc).require_changeable(
+            isvc,
+            self._live.title,
+            side_by_side=side_by_side,
+            downtime=downtime,
+            pods=self._live.desired_replicas(isvc),
+        )
         require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
@@ -62,7 +62,7 @@ class Preconditions:
         freed = sum(len(self._reader.workload(second).pods) for second in ours)
         pods, purpose, instead = self._needed(isvc, demand)
         pods = max(pods - freed, 0)
-        if text_of(isvc) == arm.manifest or (downtime and not side_by_side) or is_grouped(isvc):
+        if text_of(isvc) == arm.manifest or (downtime and not side_by_side):
             pods = 0
         template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
         running = workload.pods[0]["spec"] if workload.pods else template
@@ -106,20 +106,14 @@ class Preconditions:
                 "leave out --keep-baseline to need one pod, or ",
             )
         if demand.pair:
-            purpose = "a candidate and a copy of the baseline side by side"
-            return 2, purpose, ""
-        if is_knative(isvc):
-            pods = starting_pods(isvc)
-            return pods, f"a new revision's {pods} pods side by side", ""
-        if demand.side_by_side:
-            return 1, "a candidate side by side", "try --strategy in-place --accept-downtime on the one GPU, or "
-        return 1, "the new pod before the old one stops", "try --accept-downtime to stop the old pod first, or "
+            return 2, "a candidate and a copy of the baseline side by side", ""
+        return shape_of(isvc).additional_pods(isvc, side_by_side=demand.side_by_side)
 
     def _doomed_scaler(self, isvc: Json) -> tuple[str, ...]:
         """Warn of an HPA that KServe will delete: it has the predictor's name and another owner (KServe 0.20)."""
-        if is_knative(isvc) or is_plain(isvc) or is_llm(isvc):
+        name = shape_of(isvc).deleted_hpa(isvc)
+        if name is None:
             return ()
-        name = deployment_name(isvc)
         for item in self._client.list(HPA, self._reader.namespace) or []:
             owners = item["metadata"].get("ownerReferences") or []
             if item["metadata"]["name"] == name and not any(o.get("uid") == isvc["metadata"]["uid"] for o in owners):

@@ -20,7 +20,6 @@ from mpctl.platform import http
 from mpctl.platform.kubernetes.api.client import CannotWatch, Client, Json
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
-from mpctl.platform.kubernetes.service import llm
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,
@@ -28,11 +27,9 @@ from mpctl.platform.kubernetes.service.conditions import (
     cold_start_s,
     is_ready,
     is_troubled,
-    port_of,
 )
-from mpctl.platform.kubernetes.service.engine import runtime_of
-from mpctl.platform.kubernetes.service.knative import deployment_of, is_knative, newest_revision
-from mpctl.platform.kubernetes.service.shape import engine_container, is_llm, is_plain, pod_selector, workload_of
+from mpctl.platform.kubernetes.service.container import engine_container, key_of, port_of
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.quotations import telling_lines, without_requests
 from mpctl.rollout.ports import Endpoint, Phase
 
@@ -41,7 +38,6 @@ BURST = 20  # reads that are not delayed, as with client-go's limiter: a command
 WATCH_S = 10.0  # a pod that crashes changes no Deployment, so it is looked at so often all the same
 _NOTHING_AWAITED: tuple[str, Json | None, Kind] = ("", None, DEPLOYMENT)
 _OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-_KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 
 
 class ReadBudget:
@@ -122,18 +118,17 @@ class ServiceReader:
 
     def workload(self, isvc: Json) -> Workload:
         """Read the Deployment and pods of an InferenceService."""
-        deployment = self.client.get(workload_of(isvc), deployment_name(isvc), self.namespace)
-        pods = self.client.list(POD, self.namespace, labels=pod_selector(isvc)) or []
-        if is_plain(isvc):
-            return Workload(isvc, deployment, pods)
-        return Workload(isvc, deployment, [p for p in pods if _component(p) == "predictor"], self._runtime(isvc))
+        shape = shape_of(isvc)
+        deployment = self.client.get(shape.workload, shape.workload_name(isvc), self.namespace)
+        pods = self.client.list(POD, self.namespace, labels=shape.pod_selector(isvc)) or []
+        return Workload(isvc, deployment, shape.serving(pods), self._runtime(isvc))
 
     def _runtime(self, isvc: Json) -> Json | None:
         """The ServingRuntime, read once; None without one, and where it may not be read."""
         name = isvc["metadata"]["name"]
         if name not in self._runtimes:
             try:
-                runtime = runtime_of(self.client, isvc, self.namespace)
+                runtime = shape_of(isvc).read_layers(self.client, isvc, self.namespace)
             except NotPermitted:
                 return None
             if runtime is None:
@@ -142,8 +137,8 @@ class ServiceReader:
         return self._runtimes[name]
 
     def configs(self, isvc: Json) -> tuple[str, ...]:
-        """The configs that KServe merged into an LLMInferenceService, as texts; empty for other kinds."""
-        return llm.config_texts(isvc, self._runtime(isvc)) if is_llm(isvc) else ()
+        """The configs that KServe merged into the service, as texts."""
+        return shape_of(isvc).config_texts(isvc, self._runtime(isvc))
 
     def health(self, read: Callable[[], Workload | None], *, waits_for: str = "") -> tuple[Workload | None, Health]:
         """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist.
@@ -154,7 +149,7 @@ class ServiceReader:
         self._await_change(waits_for)
         workload, health = self._read_health(read)
         if waits_for and health.phase is Phase.STARTING and workload is not None and _is_rolling(workload, health):
-            self._awaited = waits_for, workload.deployment, workload_of(workload.isvc)
+            self._awaited = waits_for, workload.deployment, shape_of(workload.isvc).workload
         return workload, health
 
     def look_again(self) -> None:
@@ -359,40 +354,9 @@ def _disruption(pod: Json) -> str:
     return f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}" if ending else ""
 
 
-def key_of(container: Mapping[str, Any]) -> tuple[str | None, str | None]:
-    """Source of an engine's API key: (variable name, None), (None, the key itself), or (None, None).
-
-    ``$(NAME)`` in an argument refers to the variable, as the kubelet expands it.
-    """
-    args = [str(a) for a in container.get("args") or []]
-    for index, word in enumerate(args):
-        given = word.partition("=")[2] if word.startswith("--api-key=") else None
-        if word == "--api-key" and index + 1 < len(args):
-            given = args[index + 1]
-        if given is not None:
-            return (given[2:-1], None) if given.startswith("$(") and given.endswith(")") else (None, given)
-    named = any(e.get("name") == _KEY_VARIABLE for e in container.get("env") or [])
-    return (_KEY_VARIABLE, None) if named else (None, None)
-
-
 def _is_rolling(workload: Workload, health: Health) -> bool:
-    """Return whether the arm's readiness can be watched on its Deployment: its pods run, and one is not ready yet. A
-    Knative service gets another Deployment; only the time distinguishes a stuck pod from a starting one."""
+    """Return whether the arm's readiness can be watched on its Deployment: its pods run, and one is not ready yet."""
     waiting = [pod for pod in workload.pods if not is_ready(pod)]
     return bool(
-        workload.deployment and waiting and health.matches and not health.stuck and not is_knative(workload.isvc)
+        workload.deployment and waiting and health.matches and not health.stuck and shape_of(workload.isvc).is_watchable
     )
-
-
-def deployment_name(isvc: Json) -> str:
-    """Name of the Deployment, or of the leaders' StatefulSet: its own, KServe's in Standard mode, the newest revision's
-    in Knative mode."""
-    if is_plain(isvc):
-        return str(isvc["metadata"]["name"])
-    if is_llm(isvc):
-        return llm.deployment_of(isvc)
-    return deployment_of(newest_revision(isvc)) if is_knative(isvc) else f"{isvc['metadata']['name']}-predictor"
-
-
-def _component(pod: Json) -> str:
-    return str((pod["metadata"].get("labels") or {}).get("component", "predictor"))

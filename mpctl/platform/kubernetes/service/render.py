@@ -6,9 +6,9 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.text.canonical import dump
-from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name
+from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, candidate_of
-from mpctl.platform.kubernetes.service.shape import SHAPES, is_plain
+from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm
 
 Json = dict[str, Any]
@@ -43,28 +43,5 @@ def candidate_manifest(text: str, name: str) -> str:
     for key in ("namespace", "labels"):
         if not metadata[key]:
             del metadata[key]
-    if not is_plain(record):
-        return dump(record)
-    services = [_service_of(document, record) for document in documents if _selects(document, isvc)]
+    services = shape_of(isvc).candidate_services(documents, isvc, record)
     return "---\n".join(dump(manifest) for manifest in (record, *services))
-
-
-def _selects(document: Json, deployment: Json) -> bool:
-    """Return whether a document is a Service of the Deployment's pods."""
-    labels = (deployment["spec"]["template"].get("metadata") or {}).get("labels") or {}
-    selector = (document.get("spec") or {}).get("selector") if document.get("kind") == "Service" else None
-    return (
-        isinstance(selector, dict)
-        and bool(selector)
-        and all(labels.get(key) == value for key, value in selector.items())
-    )
-
-
-def _service_of(service: Json, candidate: Json) -> Json:
-    """The Service of a candidate: the ports of the baseline's, for measuring."""
-    metadata = {"name": candidate_name(service["metadata"]["name"])}
-    if "namespace" in candidate["metadata"]:
-        metadata["namespace"] = candidate["metadata"]["namespace"]
-    ports = [{k: v for k, v in port.items() if k != "nodePort"} for port in service["spec"].get("ports") or []]
-    spec = {"selector": candidate["spec"]["selector"]["matchLabels"], "ports": ports}
-    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}

@@ -1,54 +1,50 @@
-"""The four kinds of objects that are a service on a cluster, and where each keeps what a change needs. Pure.
+"""What a change needs to know of a kind of service, and what kinds do alike. Pure but for the reads of layers.
 
-An InferenceService has its pod in ``spec.predictor``, an LLMInferenceService what it adds to KServe's presets in
-``spec.template`` (see ``llm``); KServe makes their Deployments. A plain Deployment is its own workload; the leaders of
-a LeaderWorkerSet are a StatefulSet of its name (see ``groups``). The number of replicas of these two belongs to whoever
-scales them: it is no part of a recorded manifest, and every write keeps the live one.
+Each kind is a :class:`Shape`: ``kserve`` has the InferenceService and its Knative mode, ``llm`` the
+LLMInferenceService, ``shapes`` the Deployment and the LeaderWorkerSet without KServe, and the table of all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.manifest.engine import starts as engine_starts
-from mpctl.platform.kubernetes.api.kinds import (
-    DEPLOYMENT,
-    INFERENCE_SERVICE,
-    LEADER_WORKER_SET,
-    LLM_INFERENCE_SERVICE,
-    STATEFUL_SET,
-    Kind,
-)
+from mpctl.errors import Refused
+from mpctl.methods.preflight.drain import selected_services
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, Kind
+from mpctl.platform.kubernetes.service.container import ExpectedContainer, engine_container, expected
 
 Json = dict[str, Any]
+Pod = Mapping[str, Any]
 
-CONTAINER = "kserve-container"
-LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
-ISVC_LABEL = "serving.kserve.io/inferenceservice"
-# Written by the Deployment's controller.
-_REVISION = "deployment.kubernetes.io/revision"
-# KServe's labels of the pods that decode (`singleNodeLabels`, `expectedMainMultiNodeLWS` in KServe 0.20).
-# Labels of the pods of a LeaderWorkerSet (lws 0.8, api/leaderworkerset/v1); the leader of a group has index 0.
-_SET, _LEADER = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index=0"
-_NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llminferenceservice-workload"
+_REVISION = "deployment.kubernetes.io/revision"  # written by the Deployment's controller
+_LONGEST_NAME, _DIGEST = 63, 32  # of a label's value; of an MD5 in hex
+_NO_ROUTE = "leave out --traffic-steps, --mirror and --keep-baseline"
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Paths below ``spec``: ``pod`` of the mapping with the containers, ``strategy`` of the rolling update's limits
-    (empty where they cannot be set), ``annotations`` of those that its pods get, ``limits`` of the mapping with
-    ``minReplicas`` and ``maxReplicas``. ``scaled``: whether ``spec.replicas`` belongs to whoever scales the service.
-    ``otherwise``: of the mapping with the containers where ``pod`` is absent."""
+    """A kind of service, or a mode of one. Paths are below ``spec``."""
 
     resource: Kind
-    pod: tuple[str, ...]
-    strategy: tuple[str, ...]
-    annotations: tuple[str, ...]
-    limits: tuple[str, ...] = ()
-    scaled: bool = False
-    otherwise: tuple[str, ...] = ()
+    pod: tuple[str, ...]  # of the mapping with the containers
+    annotations: tuple[str, ...]  # of those that its pods get
+    strategy: tuple[str, ...] = ()  # of the rolling update's limits; empty where they cannot be set
+    otherwise: tuple[str, ...] = ()  # of the mapping with the containers where ``pod`` is absent
+    workload: Kind = DEPLOYMENT  # the kind that counts the pods that serve
+    scaled: bool = False  # ``spec.replicas`` belongs to whoever scales the service
+    layered: bool = False  # KServe merges configs below it
+    is_watchable: bool = True  # its pods get ready without another workload
+    autoscaled: str | None = DEPLOYMENT.name  # the kind that its autoscaler names; None: it cannot be pinned
+
+    def mode_of(self, record: Mapping[str, Any]) -> Shape:
+        """The shape of an object of this kind in the mode in which it runs."""
+        return self
+
+    # The object's fields
 
     def pod_of(self, record: Mapping[str, Any]) -> Json:
         """The mapping that holds containers, volumes and claims; empty where the service leaves it to presets."""
@@ -96,100 +92,140 @@ class Shape:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), _REVISION: revision}
         return {**record, "spec": spec, "metadata": metadata}
 
+    # Its pods
 
-OF_KSERVE = Shape(
-    INFERENCE_SERVICE,
-    ("predictor",),
-    strategy=("predictor", "deploymentStrategy"),
-    annotations=("predictor", "annotations"),
-    limits=("predictor",),
-)
-OF_LLM = Shape(LLM_INFERENCE_SERVICE, ("template",), (), ("annotations",), ("scaling",))
-OF_DEPLOYMENT = Shape(
-    DEPLOYMENT,
-    ("template", "spec"),
-    strategy=("strategy",),
-    annotations=("template", "metadata", "annotations"),
-    scaled=True,
-)
-_GROUP = "leaderWorkerTemplate"
-OF_GROUPS = Shape(
-    LEADER_WORKER_SET,
-    (_GROUP, "leaderTemplate", "spec"),
-    (),
-    annotations=(_GROUP, "leaderTemplate", "metadata", "annotations"),
-    scaled=True,
-    otherwise=(_GROUP, "workerTemplate", "spec"),
-)
-SHAPES = {shape.resource.name: shape for shape in (OF_KSERVE, OF_LLM, OF_DEPLOYMENT, OF_GROUPS)}
+    def is_service(self, record: Mapping[str, Any]) -> bool:
+        """Return whether an object of this kind is a service."""
+        return True
 
+    def workload_name(self, record: Mapping[str, Any]) -> str:
+        """Name of the workload that counts the pods."""
+        return str(record["metadata"]["name"])
 
-def shape_of(record: Mapping[str, Any]) -> Shape:
-    """The shape of an object; of KServe's where the kind is not written."""
-    return SHAPES.get(str(record.get("kind")), OF_KSERVE)
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        """The label selector of the pods that serve."""
+        raise NotImplementedError
 
-
-def is_plain(record: Mapping[str, Any]) -> bool:
-    """Return whether the service is a Deployment or a LeaderWorkerSet without KServe."""
-    return shape_of(record) in (OF_DEPLOYMENT, OF_GROUPS)
-
-
-def is_grouped(record: Mapping[str, Any]) -> bool:
-    """Return whether each engine is a group of pods: a LeaderWorkerSet, or an LLMInferenceService on several nodes, of
-    which KServe makes one."""
-    return shape_of(record) is OF_GROUPS or (is_llm(record) and record["spec"].get("worker") is not None)
-
-
-def workload_of(record: Mapping[str, Any]) -> Kind:
-    """The kind that counts the pods that serve: a Deployment, or the StatefulSet of the leaders."""
-    return STATEFUL_SET if is_grouped(record) else DEPLOYMENT
-
-
-def is_llm(record: Mapping[str, Any]) -> bool:
-    """Return whether the service is an LLMInferenceService."""
-    return shape_of(record) is OF_LLM
-
-
-def serves_vllm(workload: Mapping[str, Any]) -> bool:
-    """Return whether a Deployment or LeaderWorkerSet is a service of its own: a container starts vLLM, and no
-    controller made it."""
-    owners = workload["metadata"].get("ownerReferences") or []
-    containers = shape_of(workload).pod_of(workload).get("containers") or []
-    return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
-
-
-def engine_container(containers: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """Return the engine's container: the one with KServe's name, else the first that starts vLLM, else the one that
-    KServe's presets name, else the first."""
-    tests = (lambda c: c.get("name") == CONTAINER, starts_vllm, lambda c: c.get("name") == LLM_CONTAINER)
-    container = next((c for test in tests for c in containers if test(c)), None)
-    return container if container is not None else next(iter(containers), {})
-
-
-def starts_vllm(container: Mapping[str, Any]) -> bool:
-    """Return whether a container starts vLLM: by its command, or by the entrypoint of its image."""
-    command, args = ([str(word) for word in container.get(key) or ()] for key in ("command", "args"))
-    return engine_starts.starts_vllm(str(container.get("image") or ""), command or None, args)
-
-
-def pod_selector(record: Mapping[str, Any]) -> str:
-    """The label selector of the service's pods that serve."""
-    if is_llm(record):
-        leads = "-leader" if is_grouped(record) else ""
-        return f"{_NAME}={record['metadata']['name']},{_COMPONENT}{leads}"
-    if shape_of(record) is OF_GROUPS:
-        return f"{_SET}={record['metadata']['name']},{_LEADER}"
-    if not is_plain(record):
-        return f"{ISVC_LABEL}={record['metadata']['name']}"
-    selector = record["spec"]["selector"]
-    terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
-    for expression in selector.get("matchExpressions") or ():
-        values = ",".join(expression.get("values") or ())
-        form = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}[
-            expression["operator"]
+    def serving(self, pods: Sequence[Json]) -> list[Json]:
+        """Return those of the selected pods that serve."""
+        return [
+            pod for pod in pods if (pod["metadata"].get("labels") or {}).get("component", "predictor") == "predictor"
         ]
-        terms.append(form.format(expression["key"], values))
-    return ",".join(terms)
+
+    def newest(self, record: Mapping[str, Any], pods: Sequence[Pod]) -> list[Pod]:
+        """Return the pods of the newest revision."""
+        return list(pods)
+
+    def desired_pods(self, record: Mapping[str, Any]) -> int:
+        """Number of pods that the object asks for."""
+        return int(record["spec"].get("replicas", 1))
+
+    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+        """Reason why the newest pods do not serve alone although they are ready; empty when they do. ``ready``: all
+        ready pods of the service."""
+        return ""
+
+    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+        """The container start that the object specifies. ``layers``: its ServingRuntime, or its configs."""
+        return expected(engine_container(self.pod_of(record).get("containers") or []))
+
+    def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+        """Read what KServe merges below the object: a ServingRuntime, or a List of configs; None without any."""
+        return None
+
+    def config_texts(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> tuple[str, ...]:
+        """The merged configs as a revision records them."""
+        return ()
+
+    # A change
+
+    def require_changeable(
+        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+    ) -> None:
+        """Refuse a change that fails with this kind. ``pods``: their current number.
+
+        Raises:
+            Refused: with the reason and the remedy.
+        """
+
+    def require_candidate(self, title: str) -> None:
+        """Refuse a second object of this kind side by side.
+
+        Raises:
+            Refused: with the reason and the remedy.
+        """
+
+    def require_route(self, title: str) -> None:
+        """Refuse to split or mirror the traffic.
+
+        Raises:
+            Refused: with the reason and the remedy.
+        """
+
+    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+        """Number of additional pods at most, their purpose, and the hint's beginning when there is no capacity."""
+        if side_by_side:
+            return 1, "a candidate side by side", "try --strategy in-place --accept-downtime on the one GPU, or "
+        return 1, "the new pod before the old one stops", "try --accept-downtime to stop the old pod first, or "
+
+    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+        """Name of a foreign HPA that KServe deletes when it finds one."""
+        return None
+
+    def candidate_annotations(self) -> Mapping[str, str]:
+        """Further annotations of a candidate."""
+        return {}
+
+    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+        """The spec of a candidate with that number of pods, of which nothing else finds any. ``marks``: labels for
+        pods that need a selector."""
+        raise NotImplementedError
+
+    def candidate_services(self, documents: Iterable[Json], record: Json, candidate: Json) -> list[Json]:
+        """The Services that lead to a candidate, made of those in ``documents`` that lead to the service."""
+        return []
+
+    def backends(self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]) -> frozenset[str]:
+        """Names of the Services that lead to pods with these labels. ``services``: reads those of the namespace."""
+        return selected_services(services(), labels)
+
+
+class GroupsShape(Shape):
+    """A kind whose engines are groups of pods, each replaced as a whole by its own controller."""
+
+    def require_candidate(self, title: str) -> None:
+        raise Refused(
+            f"{title} runs in groups of pods (LeaderWorkerSet): a candidate would need a second group of nodes",
+            hint="use --strategy in-place --accept-downtime, which replaces group by group",
+        )
+
+    def require_changeable(
+        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+    ) -> None:
+        if side_by_side:
+            self.require_candidate(title)
+        if not downtime and self.desired_pods(record) < 2:
+            raise Refused(
+                f"{title} has one group of pods, which its controller stops before it starts it anew",
+                hint="use --accept-downtime, or run two groups or more",
+            )
+
+    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+        _, purpose, hint = super().additional_pods(record, side_by_side=side_by_side)
+        return 0, purpose, hint
+
+
+def no_route(reason: str, hint: str = f"{_NO_ROUTE}; the candidate is measured without them") -> Refused:
+    """The error for traffic that cannot be split."""
+    return Refused(reason, hint=hint)
+
+
+def child_name(parent: str, suffix: str) -> str:
+    """Name of an object that a controller makes for another one, shortened like Knative's kmeta.ChildName."""
+    if len(parent) <= _LONGEST_NAME - len(suffix):
+        return parent + suffix
+    digest = hashlib.md5(parent.encode(), usedforsecurity=False).hexdigest()
+    return f"{parent[: _LONGEST_NAME - _DIGEST - len(suffix)]}{digest}{suffix}"
 
 
 def _at(home: Mapping[str, Any], path: tuple[str, ...]) -> Json:

@@ -10,10 +10,8 @@ from mpctl.errors import Refused
 from mpctl.platform.kubernetes.autoscaler.hpa import find_scalers
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.engine import edited, read_service
-from mpctl.platform.kubernetes.service.groups import require_changeable
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_to_write, text_of, transition_text
-from mpctl.platform.kubernetes.service.reader import deployment_name
-from mpctl.platform.kubernetes.service.shape import pod_selector, serves_vllm, shape_of, workload_of
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
 ENGINE = {"name": "engine", "image": "vllm/vllm-openai:v0.33.0", "args": ["m", "--max-model-len=2048"]}
@@ -35,6 +33,15 @@ LIVE = {
 }
 
 
+def require_changeable(record, title, *, side_by_side, downtime):
+    shape_of(record).require_changeable(record, title, side_by_side=side_by_side, downtime=downtime, pods=1)
+
+
+def named(record):
+    """Name and kind of the workload."""
+    return shape_of(record).workload_name(record), shape_of(record).workload.plural
+
+
 def changed(**status):
     return {**LIVE, "status": {**LIVE["status"], **status}}
 
@@ -51,17 +58,20 @@ def pod(number):
 
 
 def test_its_pods_are_the_leaders_and_its_workload_is_their_stateful_set():
-    assert pod_selector(LIVE) == "leaderworkerset.sigs.k8s.io/name=large,leaderworkerset.sigs.k8s.io/worker-index=0"
-    assert (deployment_name(LIVE), workload_of(LIVE).plural) == ("large", "statefulsets")
+    assert (
+        shape_of(LIVE).pod_selector(LIVE)
+        == "leaderworkerset.sigs.k8s.io/name=large,leaderworkerset.sigs.k8s.io/worker-index=0"
+    )
+    assert named(LIVE) == ("large", "statefulsets")
 
 
 def test_without_a_leader_template_the_workers_serve():
     alike = copy.deepcopy(LIVE)
     alike["spec"]["leaderWorkerTemplate"] = {"size": 2, "workerTemplate": {"spec": {"containers": [ENGINE]}}}
     assert read_service(alike).speculation() is None
-    assert serves_vllm(alike)
+    assert shape_of(alike).is_service(alike)
     owned = {**alike, "metadata": {**alike["metadata"], "ownerReferences": [{"controller": True}]}}
-    assert not serves_vllm(owned)
+    assert not shape_of(owned).is_service(owned)
 
 
 def test_a_setting_is_written_into_the_leader_alone_and_taken_back_exactly():
@@ -89,7 +99,7 @@ def test_nothing_runs_beside_it_and_its_strategy_is_its_own():
     ):
         with pytest.raises(Refused, match=r"service chat/large runs in groups of pods.* second group of nodes"):
             act()
-    assert transition_text(text_of(LIVE), 1, downtime=True) is None
+    assert transition_text(text_of(LIVE), 1, downtime=True) == text_of(LIVE)
 
 
 def test_one_group_is_down_while_it_changes_and_several_are_not():
@@ -106,12 +116,12 @@ def test_an_llm_inference_service_on_several_nodes_is_the_leader_worker_set_that
     metadata = {"name": "chat", "namespace": "ml"}
     served = {"apiVersion": "serving.kserve.io/v1alpha2", "kind": "LLMInferenceService"}
     served |= {"metadata": metadata, "spec": spec}
-    assert (deployment_name(served), workload_of(served).plural) == ("chat-kserve-mn", "statefulsets")
-    assert pod_selector(served).endswith("component=llminferenceservice-workload-leader")
+    assert named(served) == ("chat-kserve-mn", "statefulsets")
+    assert shape_of(served).pod_selector(served).endswith("component=llminferenceservice-workload-leader")
     with pytest.raises(Refused, match="second group of nodes"):
         candidate_of(text_of(served), "arm-1", namespace="ml")
     on_one_node = {**served, "spec": {key: value for key, value in spec.items() if key != "worker"}}
-    assert (deployment_name(on_one_node), workload_of(on_one_node).plural) == ("chat-kserve", "deployments")
+    assert named(on_one_node) == ("chat-kserve", "deployments")
 
 
 class Autoscaled:

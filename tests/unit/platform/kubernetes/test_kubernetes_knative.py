@@ -10,14 +10,11 @@ from test_kubernetes_platform import Cluster
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.knative import (
-    deployment_of,
-    is_knative,
-    require_changeable,
-    same_image,
-    starting_pods,
-)
+from mpctl.platform.kubernetes.service.container import same_image
+from mpctl.platform.kubernetes.service.kserve import KNATIVE, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of
+from mpctl.platform.kubernetes.service.shape import child_name
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Arm, Demand, Phase
 
 TAG = "vllm/vllm-openai:v0.32.0"
@@ -99,14 +96,14 @@ def pod(*words, revision=FIRST, ending=False, ready=True):
     ],
 )
 def test_a_revisions_deployment_has_knatives_name(revision, name):
-    assert deployment_of(revision) == name
+    assert child_name(revision, "-deployment") == name
 
 
 @given(st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True), st.from_regex(r"[a-z][a-z0-9]{0,61}"))
 def test_such_a_name_fits_and_is_one_revisions_alone(one, other):
-    made = deployment_of(one)
+    made = child_name(one, "-deployment")
     assert len(made) <= 63
-    assert (made == deployment_of(other)) is (one == other)
+    assert (made == child_name(other, "-deployment")) is (one == other)
 
 
 @pytest.mark.parametrize(
@@ -128,11 +125,13 @@ def test_a_tag_is_found_again_as_its_digest(asked, found, same):
 
 @pytest.mark.parametrize("mode", ["Knative", "Serverless", "Standard"])
 def test_the_mode_is_read_from_the_annotation_else_from_the_status(mode):
-    assert is_knative(service(annotations={"serving.kserve.io/deploymentMode": mode})) is (mode != "Standard")
+    assert (shape_of(service(annotations={"serving.kserve.io/deploymentMode": mode})) is KNATIVE) is (
+        mode != "Standard"
+    )
     bare = service()
     bare["metadata"].pop("annotations")
     bare["status"]["deploymentMode"] = mode
-    assert is_knative(bare) is (mode != "Standard")
+    assert (shape_of(bare) is KNATIVE) is (mode != "Standard")
 
 
 def test_ready_is_the_newest_revision_alone():
@@ -210,13 +209,13 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
 def test_what_cannot_go_well_is_refused_with_the_way_out(predictor, annotations, pods, downtime, said, out):
     isvc = service(annotations=annotations, **predictor)
     with pytest.raises(Refused, match=said) as refused:
-        require_changeable(isvc, "service ns/demo", pods, downtime=downtime)
+        KNATIVE.require_changeable(isvc, "service ns/demo", side_by_side=False, downtime=downtime, pods=pods)
     assert out in (refused.value.hint or "")
 
 
 def test_what_can_go_well_is_not_refused():
     finished = service(canaryTrafficPercent=100, minReplicas=2)
-    require_changeable(finished, "service ns/demo", 2, downtime=False)
+    KNATIVE.require_changeable(finished, "service ns/demo", side_by_side=False, downtime=False, pods=2)
 
 
 def platform(*things):

@@ -10,13 +10,12 @@ from mpctl.errors import Refused
 from mpctl.manifest import speculation_of
 from mpctl.platform.kubernetes.autoscaler.hpa import autoscaler_record
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
-from mpctl.platform.kubernetes.service.conditions import argv_of, assess_health, expected_container, port_of
+from mpctl.platform.kubernetes.service.conditions import assess_health
+from mpctl.platform.kubernetes.service.container import argv_of, engine_container, port_of
 from mpctl.platform.kubernetes.service.engine import edited, read_service
-from mpctl.platform.kubernetes.service.llm import config_texts, read_configs, require_changeable
+from mpctl.platform.kubernetes.service.llm import LLM
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
 from mpctl.platform.kubernetes.service.preconditions import require_http
-from mpctl.platform.kubernetes.service.reader import deployment_name
-from mpctl.platform.kubernetes.service.shape import engine_container, pod_selector
 from mpctl.rollout.ports import Phase
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}
@@ -95,9 +94,9 @@ def phase(record, deployment, configs=CONFIGS):
 
 
 def test_the_configs_that_shape_the_pods_are_read_and_named_with_their_generations():
-    assert read_configs(Reads(), LIVE, "chat") == CONFIGS
-    assert read_configs(Reads(), {**LIVE, "status": {}}, "chat") is None
-    assert config_texts(LIVE, CONFIGS) == (
+    assert LLM.read_layers(Reads(), LIVE, "chat") == CONFIGS
+    assert LLM.read_layers(Reads(), {**LIVE, "status": {}}, "chat") is None
+    assert LLM.config_texts(LIVE, CONFIGS) == (
         "Preset kserve/kserve-config-llm-template, generation 1",
         "Preset kserve/kserve-config-llm-router-route",
         "UserRef chat/ours, generation 4",
@@ -149,13 +148,15 @@ def test_the_engines_own_arguments_are_read_through_the_presets_shell():
 
 def test_speculation_of_a_config_is_known():
     base = config("ours", "chat", {"args": ["--speculative-config.method=ngram"]})
-    assert expected_container(LIVE, {"kind": "List", "items": [PRESET, base]}).speculates
-    assert not expected_container(LIVE, CONFIGS).speculates
+    assert LLM.expected(LIVE, {"kind": "List", "items": [PRESET, base]}).speculates
+    assert not LLM.expected(LIVE, CONFIGS).speculates
 
 
 def test_names_are_those_that_kserve_gives():
-    assert deployment_name(LIVE) == "qwen-kserve"
-    assert pod_selector(LIVE) == "app.kubernetes.io/name=qwen,app.kubernetes.io/component=llminferenceservice-workload"
+    assert LLM.workload_name(LIVE) == "qwen-kserve"
+    assert (
+        LLM.pod_selector(LIVE) == "app.kubernetes.io/name=qwen,app.kubernetes.io/component=llminferenceservice-workload"
+    )
     (container,) = deployed()["spec"]["template"]["spec"]["containers"]
     assert engine_container([{"name": "log"}, container])["name"] == "main"
     assert port_of(container) == 8000
@@ -171,7 +172,7 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
     assert made["spec"]["replicas"] == 1
     assert made["spec"].keys() & {"router", "scaling"} == set()
     assert made["spec"]["baseRefs"] == [{"name": "ours"}]
-    assert transition_text(text_of(LIVE), 2, downtime=True) is None
+    assert transition_text(text_of(LIVE), 2, downtime=True) == text_of(LIVE)
 
 
 @pytest.mark.parametrize(
@@ -183,7 +184,7 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
 )
 def test_what_kserve_cannot_do_is_refused_with_the_reason(more, asked, reason):
     with pytest.raises(Refused, match=reason):
-        require_changeable({**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", **asked)
+        LLM.require_changeable({**LIVE, "spec": {**LIVE["spec"], **more}}, "service chat/qwen", pods=1, **asked)
 
 
 def test_a_candidate_of_a_routing_groups_member_is_no_member():
@@ -207,7 +208,7 @@ def test_an_engine_behind_tls_is_refused_by_its_probe():
 
 def test_the_decode_pods_of_a_service_with_prefill_change_in_place():
     split = {**LIVE, "spec": {**LIVE["spec"], "prefill": {"replicas": 1}}}
-    require_changeable(split, "service chat/qwen", side_by_side=False, downtime=False)
+    LLM.require_changeable(split, "service chat/qwen", side_by_side=False, downtime=False, pods=1)
 
 
 def test_kserves_autoscaler_is_pinned_through_spec_scaling():

@@ -10,13 +10,12 @@ from mpctl.errors import InputError
 from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
-    expected_container,
     is_draining,
-    matches_expected,
-    port_of,
     schedulable_replicas,
 )
-from mpctl.platform.kubernetes.service.reader import ServiceReader, key_of
+from mpctl.platform.kubernetes.service.container import key_of, matches_expected, port_of
+from mpctl.platform.kubernetes.service.reader import ServiceReader
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
 ARGS = ["--model=m", "--speculative-config={}"]
@@ -24,6 +23,10 @@ ARGS = ["--model=m", "--speculative-config={}"]
 
 def container(args=ARGS, **more):
     return {"name": "kserve-container", "image": "vllm/vllm-openai:v0.32.0", "args": list(args), **more}
+
+
+def expected_container(record):
+    return shape_of(record).expected(record, None)
 
 
 def isvc(args=ARGS, **status):

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.service.conditions import assess_health, expected_container, port_of
+from mpctl.platform.kubernetes.service.conditions import assess_health
+from mpctl.platform.kubernetes.service.container import engine_container, port_of
 from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.manifest_text import (
     candidate_of,
@@ -18,15 +19,15 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     transition_text,
     without_transition_strategy,
 )
-from mpctl.platform.kubernetes.service.reader import deployment_name
 from mpctl.platform.kubernetes.service.render import candidate_manifest
-from mpctl.platform.kubernetes.service.shape import engine_container, pod_selector, serves_vllm
+from mpctl.platform.kubernetes.service.shapes import SHAPES
 from mpctl.rollout.ports import Phase
 
 CONTAINERS = [
     {"name": "proxy", "image": "envoy", "args": ["--upstream", "vllm:8000"]},
     {"name": "engine", "image": "vllm/vllm-openai:v0.33.0", "args": ["m", "--max-model-len=2048"]},
 ]
+DEPLOYMENT = SHAPES["Deployment"]
 LIVE = {
     "apiVersion": "apps/v1",
     "kind": "Deployment",
@@ -77,7 +78,7 @@ def test_no_service_finds_a_candidates_pods():
     assert made["spec"]["selector"] == {"matchLabels": {"mpctl.dev/candidate-of": "qwen"}}
     assert made["spec"]["template"]["spec"] == LIVE["spec"]["template"]["spec"]
     assert "app.kubernetes.io/instance" not in made["metadata"]["labels"]
-    assert (pod_selector(LIVE), pod_selector(made)) == ("app=qwen", "mpctl.dev/candidate-of=qwen")
+    assert (DEPLOYMENT.pod_selector(LIVE), DEPLOYMENT.pod_selector(made)) == ("app=qwen", "mpctl.dev/candidate-of=qwen")
 
 
 def test_a_claim_by_name_would_be_shared():
@@ -94,24 +95,23 @@ def test_selectors_with_expressions():
         {"key": "c", "operator": "DoesNotExist"},
     ]
     deployment = {"kind": "Deployment", "spec": {"selector": {"matchExpressions": expressions}}}
-    assert pod_selector(deployment) == "a in (x,y),b,!c"
+    assert DEPLOYMENT.pod_selector(deployment) == "a in (x,y),b,!c"
 
 
 def test_the_strategy_of_a_change_is_set_and_taken_back():
     text = text_of(LIVE)
     changed = transition_text(text, 3, downtime=True)
-    assert changed is not None
     assert object_of(changed)["spec"]["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
-    assert transition_text(text, 3, downtime=False) is None
+    assert transition_text(text, 3, downtime=False) == text
     assert without_transition_strategy(changed, [text]) == text
 
 
 def test_the_engine_is_found_beside_other_containers():
     assert engine_container(CONTAINERS)["name"] == "engine"
-    assert expected_container(LIVE).args == ("m", "--max-model-len=2048")
+    assert DEPLOYMENT.expected(LIVE, None).args == ("m", "--max-model-len=2048")
     assert port_of(CONTAINERS[1]) == 8000
     assert port_of({"name": "kserve-container"}) == 8080
-    assert deployment_name(LIVE) == "qwen"
+    assert DEPLOYMENT.workload_name(LIVE) == "qwen"
     service = read_service(LIVE)
     assert (service.kind, service.container, service.file) == ("Deployment", "engine", "Deployment chat/qwen")
     changed = edited(LIVE, None, {"method": "ngram", "num_speculative_tokens": 3})
@@ -122,10 +122,10 @@ def test_the_engine_is_found_beside_other_containers():
 def test_what_a_controller_made_is_no_service_of_its_own(owned):
     owners = {"ownerReferences": [{"kind": "InferenceService", "controller": True}]} if owned else {}
     deployment = {**LIVE, "metadata": {**LIVE["metadata"], **owners}}
-    assert serves_vllm(deployment) is not owned
+    assert DEPLOYMENT.is_service(deployment) is not owned
     other = copy.deepcopy(deployment)
     other["spec"]["template"]["spec"]["containers"].pop()
-    assert not serves_vllm(other)
+    assert not DEPLOYMENT.is_service(other)
 
 
 def test_a_deployment_is_its_own_workload():

@@ -16,7 +16,6 @@ from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
 from mpctl.platform.kubernetes.api.owners import editors_since
 from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
-from mpctl.platform.kubernetes.service.knative import is_knative
 from mpctl.platform.kubernetes.service.manifest_text import (
     object_of,
     object_to_write,
@@ -25,7 +24,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     with_transition_strategy,
 )
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
-from mpctl.platform.kubernetes.service.shape import is_llm, is_plain, shape_of
+from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -100,8 +99,7 @@ class LiveService:
 
     def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
         """Return the fields that admission adds to the arm's text; empty when ``text`` is the same, None when it
-        differs
-        otherwise."""
+        differs otherwise."""
         return () if text == arm.manifest else self._added_to(arm.manifest, text, self.require()) or None
 
     def _added_to(self, form: str, text: str, isvc: Json) -> tuple[str, ...]:
@@ -133,13 +131,9 @@ class LiveService:
         for _ in range(_TRIES):
             live = self.require()
             text = text_of(live)
-            # Knative starts every revision side by side with the previous one; KServe refuses a strategy there.
-            form = (
-                None
-                if is_knative(live)
-                else transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
-            )
-            form = form or arm.manifest
+            form = arm.manifest
+            if shape_of(live).strategy:
+                form = transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
             # An earlier try that still waits for a GPU is written again once downtime is allowed.
             if self.is_arm(live, arm) and (not downtime or text == form or self._serves(live)):
                 return
@@ -210,6 +204,4 @@ def _strategy(text: str) -> Any:
 def _desired(isvc: Json, workload: Workload) -> int:
     if workload.deployment is not None:
         return int(workload.deployment["spec"].get("replicas", 1))
-    if is_plain(isvc) or is_llm(isvc):
-        return int(isvc["spec"].get("replicas", 1))
-    return int(isvc["spec"]["predictor"].get("minReplicas") or 1)
+    return shape_of(isvc).desired_pods(isvc)

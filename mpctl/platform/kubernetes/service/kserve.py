@@ -1,0 +1,208 @@
+"""InferenceServices: KServe makes their Deployment, or in Knative mode revisions, traffic and limits.
+
+In Knative mode every change of the service makes a revision with its own Deployment, side by side with the previous
+one. Once the new revision is ready Knative gives it the traffic and later deletes the old pods. So no pod stops first,
+a change needs capacity for all pods of the new revision, and an arm runs alone only when no other revision has pods.
+
+Knative's autoscaler counts requests at its own proxies. Measurements go to the engines directly, so they scale nothing
+up, and do not keep a service from scaling to zero either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mpctl import commands
+from mpctl.errors import Refused
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.kinds import CLUSTER_SERVING_RUNTIME, INFERENCE_SERVICE, SERVING_RUNTIME
+from mpctl.platform.kubernetes.httproute.weights import backend_of
+from mpctl.platform.kubernetes.service.container import (
+    ExpectedContainer,
+    engine_container,
+    expected,
+    speculation_args,
+)
+from mpctl.platform.kubernetes.service.shape import Json, Pod, Shape, child_name, no_route
+
+ISVC_LABEL = "serving.kserve.io/inferenceservice"
+_AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
+# Scaling of the live service; a candidate has fixed replicas.
+_NOT_FOR_CANDIDATE = ("minReplicas", "maxReplicas", "scaleTarget", "scaleMetric", "scaleMetricType", "autoScaling")
+_MODES = ("Knative", "Serverless")  # the second is the name until KServe 0.15
+_MODE = "serving.kserve.io/deploymentMode"
+_REVISION = "serving.knative.dev/revision"
+_SCALING = "autoscaling.knative.dev/"
+_HPA_CLASS = "hpa.autoscaling.knative.dev"
+
+
+@dataclass(frozen=True)
+class InferenceServiceShape(Shape):
+    """An InferenceService in Standard mode."""
+
+    def mode_of(self, record: Mapping[str, Any]) -> Shape:
+        annotations = record["metadata"].get("annotations") or {}
+        mode = annotations.get(_MODE) or (record.get("status") or {}).get("deploymentMode")
+        return KNATIVE if mode in _MODES else self
+
+    def workload_name(self, record: Mapping[str, Any]) -> str:
+        return f"{record['metadata']['name']}-predictor"
+
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        return f"{ISVC_LABEL}={record['metadata']['name']}"
+
+    def desired_pods(self, record: Mapping[str, Any]) -> int:
+        return int(record["spec"]["predictor"].get("minReplicas") or 1)
+
+    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+        predictor = self.pod_of(record)
+        model = predictor.get("model")
+        container = model if model is not None else engine_container(predictor.get("containers") or [])
+        inherited = None
+        if layers is not None:
+            of_runtime = engine_container((layers.get("spec") or {}).get("containers") or [])
+            inherited = speculation_args(tuple(of_runtime.get("args") or ()))
+        return expected(container, whole=model is None, inherited=inherited)
+
+    def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
+        model = record["spec"]["predictor"].get("model")
+        if model is None:
+            return None
+        status = record.get("status") or {}
+        name = model.get("runtime") or status.get("servingRuntimeName")
+        if name:
+            runtime = client.get(SERVING_RUNTIME, name, namespace)
+            if runtime is not None:
+                return runtime
+        name = model.get("runtime") or status.get("clusterServingRuntimeName")
+        return client.get(CLUSTER_SERVING_RUNTIME, name) if name else None
+
+    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+        return self.workload_name(record)  # whoever owns it (KServe 0.20)
+
+    def candidate_annotations(self) -> Mapping[str, str]:
+        return {_AUTOSCALER_CLASS: "none"}
+
+    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+        predictor = {k: v for k, v in record["spec"]["predictor"].items() if k not in _NOT_FOR_CANDIDATE}
+        return {**record["spec"], "predictor": {**predictor, "minReplicas": pods, "maxReplicas": pods}}
+
+    def backends(self, name: str, services: Callable[[], Iterable[Json]], labels: Mapping[str, str]) -> frozenset[str]:
+        return frozenset({backend_of(name)})
+
+
+@dataclass(frozen=True)
+class KnativeShape(InferenceServiceShape):
+    """An InferenceService whose pods Knative runs and whose traffic it splits. Its limits are part of a revision, and
+    pinning them would restart the pods."""
+
+    def workload_name(self, record: Mapping[str, Any]) -> str:
+        return child_name(newest_revision(record), "-deployment")
+
+    def newest(self, record: Mapping[str, Any], pods: Sequence[Pod]) -> list[Pod]:
+        # Pods of another revision may have the same start, for example after a rollback, while they terminate.
+        return [pod for pod in pods if _revision_of(pod) == newest_revision(record)]
+
+    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+        # A failed revision is kept for its progress deadline (default 600 s) without traffic; its pods are not ready.
+        predictor, newest = _predictor_status(record), newest_revision(record)
+        if predictor.get("latestReadyRevision") != newest:
+            return f"Knative does not report revision {newest} as ready yet"
+        traffic = predictor.get("traffic") or []
+        share = sum(int(t.get("percent") or 0) for t in traffic if t.get("revisionName") == newest)
+        if share != 100:
+            return f"revision {newest} gets {share} % of the traffic"
+        older = sorted({_revision_of(pod) for pod in ready} - {newest})
+        return f"Knative has not deleted the pods of {', '.join(older)} yet" if older else ""
+
+    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+        return replace(super().expected(record, layers), by_digest=True)
+
+    def require_changeable(
+        self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
+    ) -> None:
+        predictor = record["spec"]["predictor"]
+        canary = predictor.get("canaryTrafficPercent")
+        if canary is not None and int(canary) < 100:
+            raise Refused(
+                f"{title} has canaryTrafficPercent {canary}: a new revision would get no more traffic than that",
+                hint="finish that canary first: set canaryTrafficPercent to 100, or remove it",
+            )
+        if predictor.get("minReplicas") == 0:
+            raise Refused(
+                f"{title} has minReplicas 0: Knative may delete its pods during the measurement, whose requests it "
+                "does not count",
+                hint="set minReplicas to 1 until the rollout ends; each of the two edits makes a revision",
+            )
+        if (record["metadata"].get("annotations") or {}).get(f"{_SCALING}class") == _HPA_CLASS:
+            raise Refused(
+                f"{title} is scaled by an HPA that Knative makes for each revision: it cannot be pinned during a "
+                "measurement",
+                hint=f"remove annotation {_SCALING}class until the rollout ends: Knative's own autoscaler counts only "
+                "requests through its proxies",
+            )
+        if downtime:
+            raise Refused(
+                f"{title} runs in Knative mode: a new revision starts side by side with the old one, no pod can stop "
+                "first",
+                hint=f"add capacity first with '{commands.line('capacity', 'CLUSTER')}'",
+            )
+        initial = starting_pods(record)
+        if pods > initial:
+            raise Refused(
+                f"{title} was scaled to {pods} pods, but a new revision gets all its traffic with {initial} ready",
+                hint=f'annotate it with {_SCALING}initial-scale: "{pods}" (that makes a revision), or wait until it '
+                f"has {initial} again",
+            )
+
+    def require_route(self, title: str) -> None:
+        reason = f"{title} runs in Knative mode, where Knative splits the traffic"
+        raise no_route(reason, "leave out --traffic-steps, --mirror and --keep-baseline")
+
+    def additional_pods(self, record: Mapping[str, Any], *, side_by_side: bool) -> tuple[int, str, str]:
+        pods = starting_pods(record)
+        return pods, f"a new revision's {pods} pods side by side", ""
+
+    def deleted_hpa(self, record: Mapping[str, Any]) -> str | None:
+        return None
+
+
+STANDARD = InferenceServiceShape(
+    INFERENCE_SERVICE,
+    ("predictor",),
+    strategy=("predictor", "deploymentStrategy"),
+    annotations=("predictor", "annotations"),
+)
+# KServe refuses a strategy; a revision gets another Deployment, so only the time tells a stuck pod from a starting one.
+KNATIVE = KnativeShape(
+    INFERENCE_SERVICE,
+    ("predictor",),
+    annotations=("predictor", "annotations"),
+    is_watchable=False,
+    autoscaled=None,
+)
+
+
+def newest_revision(record: Mapping[str, Any]) -> str:
+    """Name of the predictor's newest revision; of its first one until KServe reports one."""
+    first = f"{record['metadata']['name']}-predictor-00001"
+    return str(_predictor_status(record).get("latestCreatedRevision") or first)
+
+
+def starting_pods(record: Mapping[str, Any]) -> int:
+    """Number of pods with which a new revision starts before it gets traffic."""
+    minimum = record["spec"]["predictor"].get("minReplicas")
+    text = str((record["metadata"].get("annotations") or {}).get(f"{_SCALING}initial-scale", ""))
+    initial = int(text) if text.isdecimal() else 0  # KServe removes other values
+    return max(1 if minimum is None else int(minimum), initial, 1)
+
+
+def _predictor_status(record: Mapping[str, Any]) -> Mapping[str, Any]:
+    predictor: Json = ((record.get("status") or {}).get("components") or {}).get("predictor") or {}
+    return predictor
+
+
+def _revision_of(pod: Mapping[str, Any]) -> str:
+    return str((pod["metadata"].get("labels") or {}).get(_REVISION, ""))

@@ -1,0 +1,129 @@
+"""The table of the kinds that are a service on a cluster, and the two of them without KServe. Pure.
+
+A plain Deployment is its own workload. A LeaderWorkerSet runs one engine over the pods of a group; its controller (lws
+0.8) makes the leaders from a StatefulSet of its name, and the workers of each group from one of their own. A change
+stops a group before it starts it anew; with one group even ``maxSurge`` adds no second (``rollingUpdateParameters``
+releases the surge for the last group), so the service is down meanwhile.
+
+The number of replicas of these two belongs to whoever scales them: it is no part of a recorded manifest, and every
+write keeps the live one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mpctl.methods.preflight.drain import selected_services
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
+from mpctl.platform.kubernetes.api.names import candidate_name
+from mpctl.platform.kubernetes.service.container import starts_vllm
+from mpctl.platform.kubernetes.service.kserve import STANDARD
+from mpctl.platform.kubernetes.service.llm import LLM
+from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, Pod, Shape, no_route
+
+# Labels that admission of a pod asks for, and no Service selects.
+_ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
+# Labels of the pods of a LeaderWorkerSet (lws 0.8, api/leaderworkerset/v1); the leader of a group has index 0.
+_SET, _LEADER = "leaderworkerset.sigs.k8s.io/name", "leaderworkerset.sigs.k8s.io/worker-index=0"
+_TERMS = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNotExist": "!{}"}
+
+
+@dataclass(frozen=True)
+class DeploymentShape(Shape):
+    """A Deployment that starts vLLM."""
+
+    def is_service(self, record: Mapping[str, Any]) -> bool:
+        """Return whether a container starts vLLM, and no controller made the object."""
+        owners = record["metadata"].get("ownerReferences") or []
+        containers = self.pod_of(record).get("containers") or []
+        return not any(owner.get("controller") for owner in owners) and any(map(starts_vllm, containers))
+
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        selector = record["spec"]["selector"]
+        terms = [f"{key}={value}" for key, value in (selector.get("matchLabels") or {}).items()]
+        terms += [
+            _TERMS[expression["operator"]].format(expression["key"], ",".join(expression.get("values") or ()))
+            for expression in selector.get("matchExpressions") or ()
+        ]
+        return ",".join(terms)
+
+    def serving(self, pods: Sequence[Json]) -> list[Json]:
+        return list(pods)
+
+    def require_route(self, title: str) -> None:
+        raise no_route(f"{title} is none of KServe's: a candidate has no Service that a route could name")
+
+    def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
+        """Its pods have labels that no Service and no selector of the service's own finds: requests reach them only
+        where mpctl sends them."""
+        template = record["spec"]["template"]
+        metadata = template.get("metadata") or {}
+        admitted = {k: v for k, v in (metadata.get("labels") or {}).items() if k.startswith(_ADMISSION_LABELS)}
+        return {
+            **record["spec"],
+            "replicas": pods,
+            "selector": {"matchLabels": dict(marks)},
+            "template": {**template, "metadata": {**metadata, "labels": {**admitted, **marks}}},
+        }
+
+    def candidate_services(self, documents: Iterable[Json], record: Json, candidate: Json) -> list[Json]:
+        labels = (record["spec"]["template"].get("metadata") or {}).get("labels") or {}
+        services = [d for d in documents if d.get("kind") == "Service" and selected_services([d], labels)]
+        return [_service_of(service, candidate) for service in services]
+
+
+@dataclass(frozen=True)
+class LeaderWorkerSetShape(GroupsShape, DeploymentShape):
+    """A LeaderWorkerSet whose leaders start vLLM."""
+
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        return f"{_SET}={record['metadata']['name']},{_LEADER}"
+
+    def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
+        """Describe the groups that are not complete: a leader may be ready before its workers."""
+        wanted, status = self.desired_pods(record), record.get("status") or {}
+        complete, updated = int(status.get("readyReplicas") or 0), int(status.get("updatedReplicas") or 0)
+        if min(complete, updated) >= wanted:
+            return ""
+        return f"{complete} of {wanted} groups ready, {updated} updated"
+
+
+_GROUP = "leaderWorkerTemplate"
+_SHAPES = (
+    STANDARD,
+    LLM,
+    DeploymentShape(
+        DEPLOYMENT,
+        ("template", "spec"),
+        strategy=("strategy",),
+        annotations=("template", "metadata", "annotations"),
+        scaled=True,
+    ),
+    LeaderWorkerSetShape(
+        LEADER_WORKER_SET,
+        (_GROUP, "leaderTemplate", "spec"),
+        annotations=(_GROUP, "leaderTemplate", "metadata", "annotations"),
+        scaled=True,
+        otherwise=(_GROUP, "workerTemplate", "spec"),
+        workload=STATEFUL_SET,
+        autoscaled=LEADER_WORKER_SET.name,
+    ),
+)
+SHAPES: dict[str, Shape] = {shape.resource.name: shape for shape in _SHAPES}
+
+
+def shape_of(record: Mapping[str, Any]) -> Shape:
+    """The shape of an object; of an InferenceService where the kind is not written."""
+    return SHAPES.get(str(record.get("kind")), STANDARD).mode_of(record)
+
+
+def _service_of(service: Json, candidate: Json) -> Json:
+    """The Service of a candidate: the ports of the baseline's, for measuring."""
+    metadata = {"name": candidate_name(service["metadata"]["name"])}
+    if "namespace" in candidate["metadata"]:
+        metadata["namespace"] = candidate["metadata"]["namespace"]
+    ports = [{k: v for k, v in port.items() if k != "nodePort"} for port in service["spec"].get("ports") or []]
+    spec = {"selector": candidate["spec"]["selector"]["matchLabels"], "ports": ports}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
