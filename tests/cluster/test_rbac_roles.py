@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from mpctl.app.watch.install import name_of
-from mpctl.platform.kubernetes.access.rights import denied_calls
+from mpctl.platform.kubernetes.access.calls import denied_calls
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 

@@ -22,7 +22,7 @@ from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked
 from mpctl.manifest.foreign import foreign_changes
 from mpctl.methods import parse_version
-from mpctl.platform.kubernetes.api.failure import Call, error_of
+from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
 from mpctl.report.prices import read_prices

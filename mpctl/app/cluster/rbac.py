@@ -6,10 +6,9 @@ from typing import Any
 
 from mpctl.app.requests import RbacRequest
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.admission import admission_policies
 from mpctl.platform.kubernetes.access.calls import Row, needs
-from mpctl.platform.kubernetes.access.rbac import require_name, roles, subject_of
-from mpctl.platform.kubernetes.load_job.job_policy import KINDS, VARIABLES, job_rules
+from mpctl.platform.kubernetes.access.rbac import admission_policies, require_name, roles, subject_of
+from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
 
 
 def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:

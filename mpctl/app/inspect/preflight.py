@@ -13,7 +13,7 @@ from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.errors import InputError
 from mpctl.estimate.memory import Estimate
 from mpctl.methods.validate import Opinion, engine_opinion
-from mpctl.platform.kubernetes.service.render import candidate_manifest
+from mpctl.platform.kubernetes.service.engine import candidate_manifest
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ class ClusterSession(Session):
 
     def owned(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
-        from mpctl.platform.kubernetes.api.owners import require_unowned
+        from mpctl.platform.kubernetes.api.objects import require_unowned
 
         return require_unowned(self.platform.isvc(), force=force)
 

@@ -18,13 +18,13 @@ from mpctl.doctor.kserve import CONFIG, kserve_version
 from mpctl.doctor.metrics import ADAPTER, METRIC
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access import calls
-from mpctl.platform.kubernetes.access.rights import denied_calls
+from mpctl.platform.kubernetes.access.calls import denied_calls
 from mpctl.platform.kubernetes.api import kinds, names
-from mpctl.platform.kubernetes.api.client import Client, Json, json_object
+from mpctl.platform.kubernetes.api.answers import Json, json_object
+from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import Kind
-from mpctl.platform.kubernetes.api.owners import owner_of
-from mpctl.platform.kubernetes.create_once import look_alike, owned_by
-from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
+from mpctl.platform.kubernetes.api.objects import owner_of
+from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of, look_alike, owned_by
 from mpctl.rollout.operation import open_operation
 
 KSERVE_NAMESPACE = "kserve"

@@ -1,5 +1,10 @@
 """The history of a service as ControllerRevisions: which objects are its own, and what an object of the ledger holds.
 
+Objects are created once and never changed, so that two writers cannot both have a name. They are a service's own by
+their exact name, and by a controller that no server knows: a StatefulSet or DaemonSet whose selector matches adopts,
+and then deletes, ControllerRevisions without a controller. The garbage collector leaves an object alone whose owner's
+kind it cannot look up, also in another namespace or cluster to which it was restored.
+
 An object holds what was appended at once: entries, the revisions that they name, and seals of records. Large ones are
 compressed. ``mpctl history --prune`` folds many into one, which stands for every object whose entries it holds.
 """
@@ -9,6 +14,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +22,84 @@ from typing import Any
 from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.client import Json
-from mpctl.platform.kubernetes.api.last_writer import last_writer
+from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
+from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.revision import Revision
+
+# A controller that is none: no StatefulSet or DaemonSet adopts what has one.
+_OWNER = {"apiVersion": "mpctl.dev/v1", "kind": "Ledger"}
+_TRIES = 4
+
+
+def create_once(client: Client, metadata: Json, number: int, data: Json) -> Json | None:
+    """Create a ControllerRevision, or return the existing one of the same name, which an unanswered try may have
+    created.
+
+
+    Raises:
+        OutcomeUnknown: no try was answered.
+        Stale: quota is counted optimistically, and was contended in every try.
+    """
+    name, namespace = metadata["name"], metadata["namespace"]
+    body = {"metadata": metadata, "revision": number, "data": data}
+    for remaining_tries in reversed(range(_TRIES)):
+        try:
+            client.create(CONTROLLER_REVISION, body)
+            return None
+        except AlreadyExists:
+            return client.require(CONTROLLER_REVISION, name, namespace)
+        except OutcomeUnknown:
+            existing = client.get(CONTROLLER_REVISION, name, namespace)
+            if existing is not None or not remaining_tries:
+                if existing is None:
+                    raise
+                return existing
+        except Stale:
+            if not remaining_tries:
+                raise
+    return None
+
+
+def metadata_of(namespace: str, service: str, name: str, part: str) -> Json:
+    """Metadata of a ControllerRevision of a service's history."""
+    uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{_OWNER['apiVersion']}/{namespace}/{service}"))
+    owner = {**_OWNER, "name": service, "uid": uid, "controller": True}
+    labels = names.labels(service, part)
+    return {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner]}
+
+
+def owned_by(item: Json, service: str) -> bool:
+    """Whether a ControllerRevision is of a service's history. Until 0.9 they had no controller, as has one that its
+    StatefulSet or DaemonSet left behind, whose ``data`` is a template."""
+    metadata = item["metadata"]
+    labels = metadata.get("labels") or {}
+    if labels.get(names.SERVICE_LABEL) != names.label_of(service):
+        return False
+    if names.part_in(metadata["name"], service) != labels.get(names.PART_LABEL):
+        return False
+    controller = _controller(item)
+    if controller is None:
+        return (item.get("data") or {}).keys() != {"spec"}
+    return all(controller.get(key) == value for key, value in _OWNER.items())
+
+
+def look_alike(item: Json) -> str:
+    """Describe a ControllerRevision that has mpctl's labels and is none of its own."""
+    controller, metadata = _controller(item), item["metadata"]
+    owner = f"{controller.get('kind')} {controller.get('name')}" if controller else "an unknown owner"
+    return (
+        f"ControllerRevision {metadata.get('namespace', '')}/{metadata['name']} of {owner} has mpctl's labels and is "
+        f"none of its own; it is ignored{last_writer(item)}"
+    )
+
+
+def _controller(item: Json) -> Json | None:
+    owners = item["metadata"].get("ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), None)
+
 
 NEWEST = "mpctl.dev/newest-entry"  # annotation of the Lease
 ENTRIES = 1000  # of one object: about 100 kB compressed, and an object may have 1.5 MB

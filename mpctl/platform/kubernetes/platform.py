@@ -1,6 +1,6 @@
 """The kubernetes platform: implements ``mpctl.rollout.ports.Platform`` for an InferenceService of a cluster.
 
-The live InferenceService is the service (``service.inference_service``), replaced as a whole. The candidate is a second
+The live InferenceService is the service (``service.live``), replaced as a whole. The candidate is a second
 InferenceService, ``<service>-candidate`` (``service.candidate``). KServe's own canary is not used: it does not pass on
 storageUris and cannot be promoted with them (KServe 0.20). Production traffic reaches a candidate only through a user's
 HTTPRoute (``httproute``).
@@ -20,24 +20,21 @@ from mpctl.manifest.merge.fields import holds_draft, storage_of
 from mpctl.manifest.merge.storage import with_recorded_storage
 from mpctl.manifest.text.canonical import dump
 from mpctl.methods import Finding
-from mpctl.platform.kubernetes.api.client import Client, Json, conditions
+from mpctl.platform.kubernetes.api.answers import Json, conditions
+from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, Kind
-from mpctl.platform.kubernetes.autoscaler.hpa import Autoscalers, autoscaler_record, find_scalers
-from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
-from mpctl.platform.kubernetes.capacity.devices import gpus_of
-from mpctl.platform.kubernetes.capacity.free_gpus import gpu_product
-from mpctl.platform.kubernetes.httproute.mirrors import require_equal_load
+from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
+from mpctl.platform.kubernetes.capacity import gpu_product, gpus_of
 from mpctl.platform.kubernetes.httproute.router import Routes
-from mpctl.platform.kubernetes.httproute.weights import require_possible
+from mpctl.platform.kubernetes.httproute.specs import require_equal_load, require_possible
 from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
 from mpctl.platform.kubernetes.service.conditions import is_draining, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container
 from mpctl.platform.kubernetes.service.engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.live import LiveService
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
-from mpctl.platform.kubernetes.service.preconditions import Preconditions
+from mpctl.platform.kubernetes.service.preconditions import Preconditions, request_path_findings
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
-from mpctl.platform.kubernetes.service.request_path import request_path_findings
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
 

@@ -21,24 +21,27 @@ from typing import Any
 from mpctl import commands
 from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.client import Client, Json
+from mpctl.platform.kubernetes.api.answers import Json
+from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
-from mpctl.platform.kubernetes.api.last_writer import last_writer
-from mpctl.platform.kubernetes.create_once import create_once, look_alike, metadata_of, owned_by
-from mpctl.platform.kubernetes.deletion import RecordedObjects
+from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import (
     ENTRIES,
     Appended,
     LedgerObject,
     NewestEntry,
+    create_once,
     entries_of,
     ledger_of,
+    look_alike,
+    metadata_of,
     missing_after,
+    owned_by,
     revisions_of,
     seals_of,
 )
-from mpctl.platform.kubernetes.sealed_records import SealedRecords
+from mpctl.platform.kubernetes.sealed_records import RecordedObjects, SealedRecords
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision

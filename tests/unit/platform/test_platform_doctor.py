@@ -7,9 +7,8 @@ import pytest
 
 from mpctl.doctor.access import FORBIDDEN, check_leftovers
 from mpctl.errors import MpctlError, NotPermitted
-from mpctl.platform.kubernetes.access.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE
-from mpctl.platform.kubernetes.access.rights import denied_calls
-from mpctl.platform.kubernetes.api.failure import Unreachable
+from mpctl.platform.kubernetes.access.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE, denied_calls
+from mpctl.platform.kubernetes.api.answers import Unreachable
 from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)

@@ -13,7 +13,7 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.http import Answer, NoAnswer
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL

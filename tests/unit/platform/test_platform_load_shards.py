@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.load_job.job_client import JobClient
-from mpctl.platform.kubernetes.load_job.shards import Answer, merge, split
+from mpctl.platform.kubernetes.load_job.job_client import Answer, JobClient, merge, split
 from mpctl.rollout.ports import BlockLost, Endpoint
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", inside="http://100.64.0.7:8080")

@@ -3,7 +3,7 @@
 import pytest
 
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.api.owners import owner_of, require_unowned
+from mpctl.platform.kubernetes.api.objects import owner_of, require_unowned
 
 SPEC = {"f:spec": {"f:predictor": {"f:minReplicas": {}}}}
 

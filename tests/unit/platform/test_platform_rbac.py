@@ -13,9 +13,8 @@ from mpctl.app.requests import RbacRequest, WatchInstallRequest
 from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, covers, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles, rules_of, subject_of, to_yaml
-from mpctl.platform.kubernetes.access.rights import covers
 from tests.cluster.listed import request_of
 
 

@@ -10,7 +10,7 @@ import copy
 from typing import Any
 
 from mpctl.errors import InputError, NotPermitted
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.answers import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
 
 Json = dict[str, Any]

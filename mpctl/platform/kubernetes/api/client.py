@@ -16,14 +16,23 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
-from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
-from mpctl.platform.kubernetes.api.failure import Call, OutcomeUnknown, Unreachable, error_of, retry_after, status_of
+from mpctl.platform.kubernetes.api.answers import (
+    Answer,
+    Call,
+    Json,
+    NoAnswer,
+    OutcomeUnknown,
+    Unreachable,
+    error_of,
+    json_object,
+    retry_after,
+    status_of,
+)
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -38,7 +47,6 @@ from mpctl.platform.kubernetes.api.kinds import (
     STATEFUL_SET,
     Kind,
 )
-from mpctl.platform.kubernetes.api.recent_reads import RecentReads
 
 if TYPE_CHECKING:
     import urllib3
@@ -47,11 +55,11 @@ if TYPE_CHECKING:
     from mpctl.platform.kubernetes.api.connection import Connection
 
 MANAGER = "mpctl"
-Json = dict[str, Any]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
+_RECENT_S = 0.9  # less than any pause between two polls
 _PAGE = 500  # objects per list request, as kubectl
 _PAUSES_S = (0.2, 0.5, 1.0, 2.0, 4.0)  # between tries; about 8 s in all, a restart of one API server behind a balancer
 _TIMEOUT_S = 30.0
@@ -72,20 +80,28 @@ class CannotWatch(Exception):
     """A watch is not possible now; whoever waits reads instead."""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Response of the server."""
+class RecentReads:
+    """Keeps answers for RECENT_S and no longer, so that a watch of many services does not hold what it once read."""
 
-    code: int
-    headers: Mapping[str, str]
-    body: bytes
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[float, Answer]] = {}
 
+    def read(self, key: str, ask: Callable[[], Answer]) -> Answer:
+        """Return the recent answer to ``key``, or ask."""
+        asked, answers = time.monotonic(), self._kept
+        recent = answers.get(key)
+        if recent is not None and asked - recent[0] < _RECENT_S:
+            return recent[1]
+        answer = ask()
+        expired = [name for name, (at, _) in list(answers.items()) if asked - at >= _RECENT_S]
+        for name in expired:
+            answers.pop(name, None)
+        answers[key] = asked, answer  # in the mapping that was current before: one who forgot meanwhile has replaced it
+        return answer
 
-@dataclass(frozen=True)
-class NoAnswer:
-    """No response; ``why`` for messages."""
-
-    why: str
+    def forget(self) -> None:
+        """Read everything again: something may have changed."""
+        self._kept = {}
 
 
 class Client:
@@ -120,7 +136,7 @@ class Client:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._lock = threading.Lock()
-        self._recent: RecentReads[Answer] = RecentReads()
+        self._recent: RecentReads = RecentReads()
         self.guard: Callable[[], None] | None = None
 
     # Reading
@@ -485,32 +501,3 @@ def _no_answer_reason(error: Exception, timeout_s: float) -> str:
     if isinstance(error, urllib3.exceptions.TimeoutError):
         return f"timeout after {timeout_s:g} s"
     return str(error)
-
-
-def json_object(body: bytes | str) -> Json:
-    """Parse an answer as an object.
-
-    Raises:
-        MpctlError: not a JSON object, for example the page of a proxy.
-    """
-    try:
-        record = bounded.loads(body)
-    except ValueError as error:
-        raise MpctlError(
-            f"the API server's answer is not JSON: {body[:200]!r}",
-            hint="check the server's address in the kubeconfig: a proxy or a login page may answer",
-        ) from error
-    if not isinstance(record, dict):
-        raise MpctlError(f"the API server's answer is not an object: {body[:200]!r}")
-    return record
-
-
-def conditions(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the conditions of an object's status."""
-    status = record.get("status") or {}
-    yield from status.get("conditions") or []
-
-
-def condition(record: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return a condition by its type; empty when absent."""
-    return next((c for c in conditions(record) if c.get("type") == kind), {})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.failure import Call, error_of
+from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import POD
 
 if TYPE_CHECKING:

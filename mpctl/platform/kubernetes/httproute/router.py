@@ -12,23 +12,20 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError, Refused
-from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.fields import changed_fields
+from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.api.client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
-from mpctl.platform.kubernetes.api.owners import editors_since, owner_of
-from mpctl.platform.kubernetes.httproute.mirrors import (
+from mpctl.platform.kubernetes.api.objects import changed_fields, editors_since, owner_of
+from mpctl.platform.kubernetes.httproute.specs import (
+    RouteStatus,
+    backend_of,
     is_known_spec,
+    is_kserve_route,
     mirrored,
     mirrors_of,
     needed_features,
     require_supported,
-)
-from mpctl.platform.kubernetes.httproute.weights import (
-    RouteStatus,
-    backend_of,
-    is_kserve_route,
     route_status,
     routes_to,
     select_route,

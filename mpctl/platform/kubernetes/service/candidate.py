@@ -10,8 +10,8 @@ from collections.abc import Callable
 
 from mpctl import commands
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.kubernetes.api.client import Client, Json
-from mpctl.platform.kubernetes.api.failure import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown
+from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.httproute.router import Routes

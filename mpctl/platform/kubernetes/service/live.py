@@ -10,11 +10,10 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
-from mpctl.platform.kubernetes.api.client import MANAGER, Client, Json
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Stale, undefined
-from mpctl.platform.kubernetes.api.fields import added_fields, changed_fields
-from mpctl.platform.kubernetes.api.owners import editors_since
-from mpctl.platform.kubernetes.autoscaler.kserve_pin import KServePin
+from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale, undefined
+from mpctl.platform.kubernetes.api.client import MANAGER, Client
+from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, editors_since
+from mpctl.platform.kubernetes.autoscaler import KServePin
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
 from mpctl.platform.kubernetes.service.manifest_text import (
     object_of,

@@ -17,7 +17,8 @@ from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters, samples
 from mpctl.manifest import masked
 from mpctl.platform import http
-from mpctl.platform.kubernetes.api.client import CannotWatch, Client, Json
+from mpctl.platform.kubernetes.api.answers import Json
+from mpctl.platform.kubernetes.api.client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service.conditions import (

@@ -19,8 +19,7 @@ from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
-from mpctl.platform.kubernetes.service.kserve import STANDARD
-from mpctl.platform.kubernetes.service.llm import LLM
+from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
 from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, Pod, Shape, no_route
 
 # Labels that admission of a pod asks for, and no Service selects.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_kubernetes_platform import Cluster, deployment, pod, service
 
 from mpctl.errors import Conflict
-from mpctl.platform.kubernetes.api.fields import added_fields
+from mpctl.platform.kubernetes.api.objects import added_fields
 from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.rollout.ports import Arm

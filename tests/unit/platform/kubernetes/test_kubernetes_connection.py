@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import Connection, connect
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 

@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
+from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import Connection
-from mpctl.platform.kubernetes.api.failure import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 OBJECT = {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": {"long": "x" * 4000}}

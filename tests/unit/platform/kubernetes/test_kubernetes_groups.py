@@ -7,7 +7,7 @@ import copy
 import pytest
 
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.autoscaler.hpa import find_scalers
+from mpctl.platform.kubernetes.autoscaler import find_scalers
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_to_write, text_of, transition_text

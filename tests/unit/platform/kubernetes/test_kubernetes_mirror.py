@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from test_kubernetes_route import opened, ref, route
 
 from mpctl.errors import Conflict, Refused
-from mpctl.platform.kubernetes.httproute import mirrors
+from mpctl.platform.kubernetes.httproute import specs
 
 OWN = {"type": "RequestMirror", "requestMirror": {"backendRef": ref("audit", 1)}}
 HEADER = {"type": "RequestHeaderModifier", "requestHeaderModifier": {"add": [{"name": "a", "value": "b"}]}}
@@ -25,7 +25,7 @@ def test_a_mirror_is_one_filter_more_and_changes_nothing_else(percent, share):
     found = route([ref()], [ref("else")])
     found["spec"]["rules"][0]["filters"] = [HEADER]
     before = copy.deepcopy(found)
-    spec = mirrors.mirrored(found, "demo", "demo-candidate", percent)
+    spec = specs.mirrored(found, "demo", "demo-candidate", percent)
     backend = {"group": "", "kind": "Service", "name": "demo-candidate-predictor", "port": 80}
     assert copies(spec) == [{"backendRef": backend, **share}]
     assert spec["rules"][0]["filters"][0] == HEADER
@@ -36,56 +36,56 @@ def test_a_mirror_is_one_filter_more_and_changes_nothing_else(percent, share):
 @given(st.integers(1, 100), st.lists(st.sampled_from([[ref()], [ref("else")], [ref(), ref("else", 3)]]), min_size=1))
 def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
     found = route(*rules)
-    spec = mirrors.mirrored(found, "demo", "demo-candidate", percent)
+    spec = specs.mirrored(found, "demo", "demo-candidate", percent)
     for index, refs in enumerate(rules):
         assert len(copies(spec, index)) == any(one["name"] == "demo-predictor" for one in refs)
         assert spec["rules"][index]["backendRefs"] == found["spec"]["rules"][index]["backendRefs"]
     made = {**found, "spec": spec}
-    assert mirrors.is_known_spec(made, found, "demo", "demo-candidate")
-    assert set(mirrors.mirrors_of(made, "demo-candidate-predictor")) <= {float(percent)}
+    assert specs.is_known_spec(made, found, "demo", "demo-candidate")
+    assert set(specs.mirrors_of(made, "demo-candidate-predictor")) <= {float(percent)}
 
 
 @pytest.mark.parametrize(
     ("percent", "filters", "needed"),
     [
-        (100, [], {mirrors.MIRROR}),
-        (50, [], {mirrors.MIRROR, mirrors.SHARE}),
-        (100, [OWN], {mirrors.MIRROR, mirrors.SEVERAL}),
+        (100, [], {specs.MIRROR}),
+        (50, [], {specs.MIRROR, specs.SHARE}),
+        (100, [OWN], {specs.MIRROR, specs.SEVERAL}),
     ],
 )
 def test_the_features_that_a_gateway_needs(percent, filters, needed):
     found = route()
     found["spec"]["rules"][0]["filters"] = filters
-    assert set(mirrors.needed_features(found, "demo", percent)) == needed
+    assert set(specs.needed_features(found, "demo", percent)) == needed
 
 
 @pytest.mark.parametrize(
     ("listed", "said"),
     [
-        ([{"name": mirrors.MIRROR}, {"name": mirrors.SHARE}], ""),
-        ([mirrors.MIRROR, mirrors.SHARE], ""),  # before Gateway API 1.3
-        ([{"name": mirrors.MIRROR}], "GatewayClass gw lists no HTTPRouteRequestPercentageMirror"),
+        ([{"name": specs.MIRROR}, {"name": specs.SHARE}], ""),
+        ([specs.MIRROR, specs.SHARE], ""),  # before Gateway API 1.3
+        ([{"name": specs.MIRROR}], "GatewayClass gw lists no HTTPRouteRequestPercentageMirror"),
         ([], "GatewayClass gw does not list which features it supports"),
     ],
 )
 def test_a_gateway_that_cannot_mirror_is_refused_by_name(listed, said):
     one = {"metadata": {"name": "gw"}, "status": {"supportedFeatures": listed}}
-    needed = (mirrors.MIRROR, mirrors.SHARE)
+    needed = (specs.MIRROR, specs.SHARE)
     if not said:
-        mirrors.require_supported(needed, [one], "HTTPRoute ns/users")
+        specs.require_supported(needed, [one], "HTTPRoute ns/users")
         return
     with pytest.raises(Refused, match=said) as caught:
-        mirrors.require_supported(needed, [one], "HTTPRoute ns/users")
+        specs.require_supported(needed, [one], "HTTPRoute ns/users")
     assert "--traffic-steps" in caught.value.hint
 
 
 @pytest.mark.parametrize(("percent", "pods", "most"), [(100, 1, None), (50, 2, None), (51, 2, 50), (100, 3, 33)])
 def test_copies_may_load_the_candidate_no_more_than_a_serving_pod(percent, pods, most):
     if most is None:
-        mirrors.require_equal_load(percent, pods, "service")
+        specs.require_equal_load(percent, pods, "service")
         return
     with pytest.raises(Refused) as caught:
-        mirrors.require_equal_load(percent, pods, "service")
+        specs.require_equal_load(percent, pods, "service")
     assert caught.value.hint == f"--mirror {most}"
 
 

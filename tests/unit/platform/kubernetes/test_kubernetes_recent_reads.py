@@ -11,8 +11,7 @@ import pytest
 from kubernetes.client import Configuration
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api import recent_reads
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.client import Client, RecentReads
 from mpctl.platform.kubernetes.api.connection import Connection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, LEASE
 
@@ -53,7 +52,7 @@ def server():
 
 @pytest.fixture
 def client(server, monkeypatch):
-    monkeypatch.setattr(recent_reads, "RECENT_S", 3600.0)  # no test depends on its own speed
+    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 3600.0)  # no test depends on its own speed
     configuration = Configuration()
     configuration.host = f"http://127.0.0.1:{server.server_port}"
     made = Client(Connection(configuration, "ns", "context"), sleep=lambda _: None)
@@ -73,14 +72,14 @@ def test_what_was_just_read_is_not_read_again_and_belongs_to_its_reader(client, 
 
 def test_what_was_read_longer_ago_is_read_again(client, server, monkeypatch):
     read(client)
-    monkeypatch.setattr(recent_reads, "RECENT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 0.0)
     read(client)
     assert server.asked == ["GET", "GET"]
 
 
 def test_answers_are_not_kept_longer_than_they_serve(monkeypatch):
-    monkeypatch.setattr(recent_reads, "RECENT_S", 0.0)
-    reads = recent_reads.RecentReads()
+    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 0.0)
+    reads = RecentReads()
     first = weakref.ref(reads.read("a", lambda: {"of a"}))
     assert first() is not None
     reads.read("b", set)

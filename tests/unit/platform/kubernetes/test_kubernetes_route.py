@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.gate.users_traffic import equal_share
-from mpctl.platform.kubernetes.api.failure import Stale
+from mpctl.platform.kubernetes.api.answers import Stale
 from mpctl.platform.kubernetes.httproute import router as routing
-from mpctl.platform.kubernetes.httproute import weights as routes
-from mpctl.platform.kubernetes.httproute.mirrors import is_known_spec
+from mpctl.platform.kubernetes.httproute import specs as routes
 from mpctl.platform.kubernetes.httproute.router import Routes
+from mpctl.platform.kubernetes.httproute.specs import is_known_spec
 
 OWNED = [{"kind": "InferenceService", "name": "demo", "controller": True}]
 CONDITIONS = [{"type": kind, "status": "True", "observedGeneration": 1} for kind in ("Accepted", "ResolvedRefs")]

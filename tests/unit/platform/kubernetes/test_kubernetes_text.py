@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError, Refused
-from mpctl.platform.kubernetes.api.owners import editors_since
+from mpctl.platform.kubernetes.api.objects import editors_since
 from mpctl.platform.kubernetes.service.manifest_text import (
     LAST_APPLIED,
     candidate_of,

@@ -1,4 +1,4 @@
-"""API server refusals as mpctl errors. Pure: status code and body in, error out.
+"""What the API server answers: objects, conditions, and refusals as mpctl errors. Pure.
 
 Callers act on three classes: an object that exists already, a stale version, and a write with an unknown outcome.
 """
@@ -6,13 +6,15 @@ Callers act on three classes: an object that exists already, a stale version, an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.kinds import Kind
+
+Json = dict[str, Any]
 
 
 class AlreadyExists(Conflict):
@@ -29,6 +31,22 @@ class Unreachable(MpctlError):
 
 class OutcomeUnknown(MpctlError):
     """A write got no answer: it may or may not have happened. The caller reads again and decides."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Response of the server."""
+
+    code: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """No response; ``why`` for messages."""
+
+    why: str
 
 
 @dataclass(frozen=True)
@@ -169,3 +187,32 @@ def retry_after(headers: Mapping[str, str], *, otherwise: float) -> float:
         return max(0.0, float(text))
     except ValueError:
         return otherwise
+
+
+def json_object(body: bytes | str) -> Json:
+    """Parse an answer as an object.
+
+    Raises:
+        MpctlError: not a JSON object, for example the page of a proxy.
+    """
+    try:
+        record = bounded.loads(body)
+    except ValueError as error:
+        raise MpctlError(
+            f"the API server's answer is not JSON: {body[:200]!r}",
+            hint="check the server's address in the kubeconfig: a proxy or a login page may answer",
+        ) from error
+    if not isinstance(record, dict):
+        raise MpctlError(f"the API server's answer is not an object: {body[:200]!r}")
+    return record
+
+
+def conditions(record: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """Yield the conditions of an object's status."""
+    status = record.get("status") or {}
+    yield from status.get("conditions") or []
+
+
+def condition(record: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return a condition by its type; empty when absent."""
+    return next((c for c in conditions(record) if c.get("type") == kind), {})

@@ -1,10 +1,12 @@
-"""Other owners of an object: Argo CD, Flux, Helm, Terraform or a controller.
+"""What changed an object, and who: comparison field by field, managed fields, owners. Pure.
 
-A change past such an owner does not last: Argo CD and Flux revert it within minutes, Helm and Terraform at their next
-run, a controller at once. The change belongs into the owner's source.
+Argo CD, Flux, Helm, Terraform or a controller may own an object. A change past such an owner does not last: Argo CD and
+Flux revert it within minutes, Helm and Terraform at their next run, a controller at once. The change belongs into the
+owner's source. Evidence, strongest first: labels and annotations that name the owner's object, a controlling
+ownerReference, and the field managers of the spec. Labels that any chart may set (``app.kubernetes.io/instance``) are
+no evidence.
 
-Evidence, strongest first: labels and annotations that name the owner's object, a controlling ownerReference, and the
-field managers of the spec. Labels that any chart may set (``app.kubernetes.io/instance``) are no evidence.
+A manager is a name that the client chooses; the user is in the API server's audit log alone.
 """
 
 from __future__ import annotations
@@ -15,6 +17,83 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
+from mpctl.platform.kubernetes.api.answers import Json
+
+
+def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:
+    """Dotted paths of the smallest fields that differ; a list is one field unless its items have names."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        changed: list[str] = []
+        for key in sorted({*before, *after}):
+            if before.get(key) != after.get(key):
+                changed += changed_fields(before.get(key), after.get(key), f"{path}.{key}" if path else key)
+        return tuple(changed)
+    named = _by_name(before), _by_name(after)
+    if named[0] is not None and named[1] is not None and before != after:
+        changed = []
+        for key in sorted({*named[0], *named[1]}):
+            if named[0].get(key) != named[1].get(key):
+                changed += changed_fields(named[0].get(key), named[1].get(key), f"{path}[{key}]")
+        return tuple(changed)
+    return () if before == after else (path,)
+
+
+def added_fields(recorded: Any, now: Any, path: str = "") -> tuple[str, ...] | None:
+    """Return the dotted paths of fields that only ``now`` has; None if a field of ``recorded`` is missing or has
+    another value. A list of another length or order is another value."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        added: list[str] = []
+        for key, value in now.items():
+            below = f"{path}.{key}" if path else str(key)
+            nested = added_fields(recorded[key], value, below) if key in recorded else (below,)
+            if nested is None:
+                return None
+            added += nested
+        return None if recorded.keys() - now.keys() else tuple(sorted(added))
+    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        added = []
+        for index, (before, after) in enumerate(zip(recorded, now, strict=True)):
+            name = after.get("name", index) if isinstance(after, dict) else index
+            nested = added_fields(before, after, f"{path}[{name}]")
+            if nested is None:
+                return None
+            added += nested
+        return tuple(added)
+    return () if type(recorded) is type(now) and recorded == now else None
+
+
+def _by_name(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, list) or not all(isinstance(item, dict) and "name" in item for item in value):
+        return None
+    return {str(item["name"]): item for item in value}
+
+
+def last_writer(item: Json, *path: str) -> str:
+    """Return ``, last written by MANAGER at TIME``; empty where the object does not say. ``path``: keys of a field
+    whose writer is meant; that of the object where no manager owns the field."""
+    written = writer_of(item, *path)
+    if written is None:
+        return ""
+    manager, time = written
+    return f", last written by {manager or 'an unnamed client'} at {time or 'an unknown time'}"
+
+
+def writer_of(item: Json, *path: str) -> tuple[str, str] | None:
+    """Return the manager that wrote a field last, and when; None where the object does not say."""
+    fields = (item.get("metadata") or {}).get("managedFields")
+    written = [f for f in fields or () if isinstance(f, dict)]
+    written = [f for f in written if _owns(f.get("fieldsV1"), path)] or written
+    if not written:
+        return None
+    time, manager = max((str(f.get("time", "")), str(f.get("manager", ""))) for f in written)
+    return manager, time
+
+
+def _owns(fields: Any, path: tuple[str, ...]) -> bool:
+    for key in path:
+        fields = fields.get(f"f:{key}") if isinstance(fields, dict) else None
+    return fields is not None
+
 
 # Argo CD user guide, "Resource Tracking": the annotation is the default since 3.0.
 _ARGO_ID = "argocd.argoproj.io/tracking-id"
