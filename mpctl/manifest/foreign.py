@@ -11,8 +11,8 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load
+from mpctl.manifest.draft_storage import VOLUME
 from mpctl.manifest.speculation.setting import Json
-from mpctl.manifest.storage.cuts import VOLUME
 
 _STORAGE = ("storageUri", "storageUris")
 _EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpctl added goes with it

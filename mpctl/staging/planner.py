@@ -2,7 +2,7 @@
 
 Pure. A service, a draft and what is known of the cluster go in; the edited service, what has to be prepared before
 it, and what a rollback removes and leaves come out. KServe's rules are :mod:`mpctl.staging.kserve`; the bytes are
-:mod:`mpctl.manifest.storage.edits`. A mode is one row of :data:`MODES`.
+:mod:`mpctl.manifest.draft_storage`. A mode is one row of :data:`MODES`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from pathlib import PurePosixPath
 
 from mpctl.errors import InputError
 from mpctl.manifest import Service
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT
-from mpctl.manifest.storage.edits import with_claim, with_entry
+from mpctl.manifest.draft_storage import DRAFT_MOUNT, with_claim, with_entry
 from mpctl.staging.kserve import NEWEST, OLDEST, SEVERAL_IMAGES, common_parent, is_native, is_oci, problems
 from mpctl.staging.modes import (
     DOWNLOADS,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import yaml
 
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT
+from mpctl.manifest.draft_storage import DRAFT_MOUNT
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .objects import MODEL

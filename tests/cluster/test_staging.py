@@ -5,8 +5,7 @@ import pytest
 import yaml
 
 from mpctl.manifest import load
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT
-from mpctl.manifest.storage.edits import without_draft
+from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import build
 from mpctl.staging.kserve import problems
 from mpctl.staging.modes import Cluster, DraftSource

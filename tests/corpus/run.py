@@ -13,9 +13,9 @@ from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.manifest import Service, load, load_values
+from mpctl.manifest.draft_storage import with_claim, with_entry, with_speculation, without_draft
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
 from mpctl.manifest.speculation.setting import Style
-from mpctl.manifest.storage.edits import with_claim, with_entry, with_speculation, without_draft
 from tests.corpus.oracle import documents, wrong, wrong_copy
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}

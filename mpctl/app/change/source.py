@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl.app.files import read_file
 from mpctl.manifest import Service, load_one, load_values, select
+from mpctl.manifest.draft_storage import with_speculation
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
-from mpctl.manifest.storage.edits import with_speculation
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 

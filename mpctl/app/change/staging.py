@@ -10,8 +10,7 @@ from mpctl.app.requests import SpeculationRequest, StagingRequest
 from mpctl.errors import InputError
 from mpctl.estimate.table import gpu_gib, gpus
 from mpctl.manifest import Service
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT
-from mpctl.manifest.storage.edits import without_draft
+from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import Finding, Spec
 from mpctl.staging.kserve import release
 from mpctl.staging.modes import Cluster, DraftSource, StagingPlan

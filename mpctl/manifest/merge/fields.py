@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from mpctl.manifest.draft_storage import DRAFT_MOUNT, VOLUME
 from mpctl.manifest.engine.command import canonical, parse
 from mpctl.manifest.merge.items import ARGUMENTS, MISSING, by_name
 from mpctl.manifest.speculation.setting import is_speculative
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT, VOLUME
 
 STORAGE = ("storageUri", "storageUris")
 _STAGED = ("volumes", "volumeMounts")

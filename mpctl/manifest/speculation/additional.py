@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from mpctl.manifest.engine.evaluated import VARIABLE, Evaluated
 from mpctl.manifest.engine.locate import Engine
-from mpctl.manifest.speculation.entries import add_entry, add_item, cut_entry, cut_item
+from mpctl.manifest.text.entries import add_entry, add_item, block_lines, cut_entry, cut_item
 from mpctl.manifest.text.list_items import Cut, has_key
 from mpctl.manifest.text.view import View, text_of
 
@@ -26,19 +26,19 @@ def add(text: str, place: Evaluated, value: str) -> Cut:
     if container is not None:
         env = container.get("env")
         if env is not None:
-            return add_item(text, env, entry)
+            return add_item(text, env, block_lines(entry))
         _require_absent(container, "env")
         return add_entry(text, container, "env", [entry])
-    made = {"env": [entry], "name": CONTAINER}
+    main = {"env": [entry], "name": CONTAINER}
     template = place.pod.get(place.key)
     if template is None:
         _require_absent(place.pod, place.key)
-        return add_entry(text, place.pod, place.key, {"containers": [made]})
+        return add_entry(text, place.pod, place.key, {"containers": [main]})
     containers = template.get("containers")
     if containers is not None:
-        return add_item(text, containers, made)
+        return add_item(text, containers, block_lines(main))
     _require_absent(template, "containers")
-    return add_entry(text, template, "containers", [made])
+    return add_entry(text, template, "containers", [main])
 
 
 def _require_absent(home: View, key: str) -> None:

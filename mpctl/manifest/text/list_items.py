@@ -34,7 +34,7 @@ def insert(text: str, view: View, index: int, texts: Seq[str]) -> list[Cut]:
     dash = _dash(text, item)
     begin = line_start(text, dash)
     at = line_end(text, content_end(text, node.items[index]))
-    head = _break_before(text, begin, dash, item) + text[begin : dash + 1] + " "
+    head = _own_break(text, begin, dash, item) + text[begin : dash + 1] + " "
     return [Cut(at, at, "".join(head + spell(item_text, style, flow=False) for item_text in texts))]
 
 
@@ -63,7 +63,7 @@ def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[
     for i in sorted(indexes):
         item = View(view.file, f"{view.path}[{i}]", node.items[i])
         begin = line_start(text, _dash(text, item))
-        gap = _break_before(text, begin, _dash(text, item), item)
+        gap = _own_break(text, begin, _dash(text, item), item)
         cuts.append(Cut(begin - len(gap), line_end(text, content_end(text, node.items[i])), ""))
     return cuts
 
@@ -109,7 +109,7 @@ def _remove_block_key(text: str, home: View, view: View, node: Sequence) -> Cut:
     key = next(key for key, value in parent.entries if value is view.node)
     end = line_end(text, content_end(text, node.items[-1]))
     begin = line_start(text, key.start)
-    gap = _gap(text, begin)
+    gap = break_before(text, begin)
     alone = len(parent.entries) == 1 or text[begin : key.start].strip(" ")
     if alone or not gap or not re.fullmatch(r"[ \t]*:[ \t]*[\r\n]\s*", text[key.end : node.start]):
         return Cut(text.index(":", key.end) + 1, end, " []")
@@ -211,7 +211,7 @@ def _column(text: str, at: int) -> int:
     return at - line_start(text, at)
 
 
-def _gap(text: str, begin: int) -> str:
+def break_before(text: str, begin: int) -> str:
     """The line break before position ``begin``."""
     if text.endswith("\r\n", 0, begin):
         return "\r\n"
@@ -231,8 +231,8 @@ def _dash(text: str, item: View) -> int:
     return at
 
 
-def _break_before(text: str, begin: int, dash: int, item: View) -> str:
-    gap = _gap(text, begin)
+def _own_break(text: str, begin: int, dash: int, item: View) -> str:
+    gap = break_before(text, begin)
     if not gap or text[begin:dash].strip(" "):
         raise item.error("this list item shares its line", hint="put every item of the list on its own line")
     return gap

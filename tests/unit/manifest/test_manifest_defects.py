@@ -7,8 +7,8 @@ from service_samples import NGRAM, container
 
 from mpctl.errors import InputError
 from mpctl.manifest import load, load_one
+from mpctl.manifest.draft_storage import with_claim, with_speculation, without_draft
 from mpctl.manifest.speculation.editor import Editor
-from mpctl.manifest.storage.edits import with_claim, with_speculation, without_draft
 
 KSERVE = "apiVersion: serving.kserve.io/v1beta1\nkind: InferenceService\n"
 SKLEARN = KSERVE + "metadata: {name: iris}\nspec: {predictor: {model: {modelFormat: {name: sklearn}}}}\n"

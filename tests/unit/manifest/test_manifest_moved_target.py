@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from mpctl.manifest import load_one
+from mpctl.manifest.draft_storage import with_entry, without_draft
 from mpctl.manifest.merge.storage import with_recorded_storage
-from mpctl.manifest.storage.edits import with_entry, without_draft
 from mpctl.manifest.text.canonical import dump
 from mpctl.platform.kubernetes.service.manifest_text import object_of
 

@@ -9,8 +9,7 @@ from service_samples import EAGLE3, METHODS
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.manifest.storage.cuts import DRAFT_MOUNT
-from mpctl.manifest.storage.edits import with_claim, with_entry, without_draft
+from mpctl.manifest.draft_storage import DRAFT_MOUNT, with_claim, with_entry, without_draft
 
 few = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 HF, PVC, OCI = "hf://Qwen/Qwen3-8B", "pvc://models/qwen", "oci://registry.example/qwen:1"

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.manifest import foreign_changes, load
-from mpctl.manifest.storage.edits import without_draft
+from mpctl.manifest.draft_storage import without_draft
 from mpctl.methods import METHODS, build
 from mpctl.staging.kserve import problems
 from mpctl.staging.modes import Cluster, DraftSource

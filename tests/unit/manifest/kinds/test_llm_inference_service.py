@@ -16,7 +16,7 @@ from service_samples import EAGLE3, METHODS, NGRAM
 
 from mpctl.errors import InputError
 from mpctl.manifest import foreign_changes, load, load_one
-from mpctl.manifest.storage.edits import with_claim, without_draft
+from mpctl.manifest.draft_storage import with_claim, without_draft
 
 BASE = """\
 apiVersion: serving.kserve.io/v1alpha2

@@ -8,8 +8,8 @@ from service_samples import METHODS, NGRAM
 
 from mpctl.errors import InputError
 from mpctl.manifest import load, load_one
+from mpctl.manifest.draft_storage import with_claim, with_speculation, without_draft
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
-from mpctl.manifest.storage.edits import with_claim, with_speculation, without_draft
 
 RUNTIME = """\
 # of the platform team

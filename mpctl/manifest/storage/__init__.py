@@ -1,1 +1,0 @@
-"""A staged draft in an InferenceService's storage, added and removed byte for byte."""
