@@ -30,7 +30,7 @@ from mpctl.doctor.facts import (
 from mpctl.doctor.finding import Finding
 from mpctl.doctor.gpus import LIMIT
 from mpctl.estimate.capacity import DRIVER, gpu_nodes
-from mpctl.manifest.engine.starts import starts_vllm
+from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
 
 MEASURED = "KServe 0.20 controller, measured"
@@ -329,7 +329,7 @@ def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
 def _is_vllm(container: Thing) -> bool:
     command, args = each(container, "command"), each(container, "args")
     words = [str(word) for word in command] or None
-    return starts_vllm(str(container.get("image") or ""), words, [str(word) for word in args])
+    return is_vllm_start(str(container.get("image") or ""), words, [str(word) for word in args])
 
 
 def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:

@@ -5,12 +5,11 @@ setting, and ``Service.to_yaml`` is the text to write: the user's own bytes but 
 disk, a cluster or a terminal.
 """
 
-from mpctl.manifest.documents import load, load_one, load_values, select
+from mpctl.manifest.documents import load, load_one, load_values, select, speculation_of
 from mpctl.manifest.engine.command import EngineCommand
-from mpctl.manifest.foreign import RESTARTED_AT, foreign_changes
+from mpctl.manifest.merge.foreign_changes import RESTARTED_AT, foreign_changes
 from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
 from mpctl.manifest.service import Service, Storage
-from mpctl.manifest.serving import speculation_of
 from mpctl.manifest.speculation.setting import Json, Style
 
 __all__ = [

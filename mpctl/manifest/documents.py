@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from functools import partial
 
 from mpctl.errors import InputError
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.helm_values import OPTION, layouts, missing, named
+from mpctl.manifest.kinds.helm_values import read as read_values
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
-from mpctl.manifest.kinds.leader_worker_set import LEADER_WORKER_SET
 from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
-from mpctl.manifest.kinds.serving_runtime import CLUSTER_SERVING_RUNTIME, SERVING_RUNTIME
-from mpctl.manifest.kinds.unsupported import UNSUPPORTED
-from mpctl.manifest.kinds.values import OPTION, layouts, missing, named
-from mpctl.manifest.kinds.values import read as read_values
-from mpctl.manifest.kinds.workload import DEPLOYMENT, STATEFUL_SET
-from mpctl.manifest.service import Place, Service
+from mpctl.manifest.kinds.pods import RUNTIMES, WORKLOADS
+from mpctl.manifest.service import Origin, Service
+from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
-ADAPTERS = (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, MODEL_DEPLOYMENT, DEPLOYMENT, STATEFUL_SET, LEADER_WORKER_SET)
-RUNTIMES = (SERVING_RUNTIME, CLUSTER_SERVING_RUNTIME)
+ADAPTERS = (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, MODEL_DEPLOYMENT, *WORKLOADS)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 
@@ -57,12 +55,12 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
             served.append((i, document, root, reader))
     if not served:
         _require_readable(whole, adapters)
-        raise problem or no_service(whole.roots, file, _SUPPORTED, UNSUPPORTED)
+        raise problem or no_service(whole.roots, file, _SUPPORTED)
     services: dict[tuple[str, str | None, str], Service] = {}
     for number, document, root, adapter in served:
-        place = Place(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
+        origin = Origin(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
         try:
-            service = adapter.read(root, whole, place)
+            service = adapter.read(root, whole, origin)
         except InputError:
             if name is None or name_and_namespace(root)[0] == name:
                 raise
@@ -94,7 +92,7 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     def again(text: str, file: str) -> tuple[Service, ...]:
         return load_values(text, key, file=file)
 
-    return tuple(read_values(root, layout, text, Place(documents[0], 0, i, again)) for i, layout in enumerate(engines))
+    return tuple(read_values(root, layout, text, Origin(documents[0], 0, i, again)) for i, layout in enumerate(engines))
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:
@@ -138,3 +136,26 @@ def _require_readable(whole: ManifestFile, adapters: Sequence[Adapter]) -> None:
 
 def _load_again(text: str, file: str, name: str | None, runtimes: bool) -> tuple[Service, ...]:
     return load(text, file=file, name=name, runtimes=runtimes)
+
+
+def speculation_of(argv: Sequence[str]) -> dict[str, Json] | None:
+    """Return the speculative setting that an engine was started with; None when there is none.
+
+    ``argv``: of the engine's process, or command and arguments of its container.
+
+    Raises:
+        InputError: variables or the shell build it, or it is not valid.
+    """
+    words = list(argv)
+    if "serve" in words:
+        words = words[words.index("serve") + 1 :]
+    bare = not words or words[0].startswith("-") or "serve" in argv
+    model = {"modelFormat": {"name": "vLLM"}, ("args" if bare else "command"): words}
+    document = {
+        "apiVersion": "serving.kserve.io/v1beta1",
+        "kind": "InferenceService",
+        "metadata": {"name": "running"},
+        "spec": {"predictor": {"model": model}},
+    }
+    (service,) = load(json.dumps(document))
+    return service.speculation()

@@ -20,10 +20,10 @@ from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.text import yaml_tree as tree
-from mpctl.manifest.text.contents import at, contents
 from mpctl.manifest.text.entries import add_item, cut_item, cut_lines, item_text
 from mpctl.manifest.text.list_items import content_end, eol_of, line_end, line_start
 from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import at, contents
 
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
@@ -163,7 +163,7 @@ def _homes(service: Service) -> tuple[View, View]:
 
 def _editor(service: Service) -> Editor:
     assert service.source is not None
-    return Editor(service.text, service.source.place.document, service.source.engine)
+    return Editor(service.text, service.source.origin.document, service.source.engine)
 
 
 # Verifying
@@ -172,17 +172,17 @@ def _editor(service: Service) -> Editor:
 def _verified(service: Service, editor: Editor, change: Change) -> Service:
     """Read the edited text; refuse it when it is not exactly the change to the data that was meant."""
     assert service.source is not None
-    place = service.source.place
+    origin = service.source.origin
     predictor, home = _homes(service)
     text = editor.result()
     again = None
     try:
         wanted, after = copy.deepcopy(contents(service.text, service.file)), contents(text, service.file)
-        change(*(at(wanted[place.number], view.path) for view in (predictor, home)))
+        change(*(at(wanted[origin.number], view.path) for view in (predictor, home)))
         for documents in (wanted, after):  # a list that is left empty goes with its key, or stays as []
-            _forget_empty(*(at(documents[place.number], view.path) for view in (predictor, home)))
+            _forget_empty(*(at(documents[origin.number], view.path) for view in (predictor, home)))
         if wanted == after:
-            again = place.load(text, service.file)[place.index]
+            again = origin.load(text, service.file)[origin.index]
     except (InputError, IndexError, KeyError, TypeError):
         again = None
     if again is None:

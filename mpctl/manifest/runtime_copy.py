@@ -16,10 +16,9 @@ from mpctl.manifest.kinds.inference_service import COPY_OF
 from mpctl.manifest.service import Service
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import is_speculative
-from mpctl.manifest.text.contents import contents
 from mpctl.manifest.text.list_items import content_end, eol_of, line_end, line_start
 from mpctl.manifest.text.view import View, text_of
-from mpctl.manifest.text.yaml_tree import Mapping, Scalar
+from mpctl.manifest.text.yaml_tree import Mapping, Scalar, contents
 from mpctl.manifest.text.yaml_tree import parse as parse_yaml
 
 _UNENDED = " # the line above had no line break"
@@ -176,4 +175,4 @@ def _speculates(service: Service, original: tuple[View, int]) -> bool:
 
 def _editor(service: Service) -> Editor:
     assert service.source is not None
-    return Editor(service.text, service.source.place.document, service.source.engine)
+    return Editor(service.text, service.source.origin.document, service.source.engine)

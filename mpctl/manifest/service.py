@@ -11,12 +11,12 @@ from typing import Any, Literal
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
-from mpctl.manifest.speculation import additional, rewrite, setting
+from mpctl.manifest.speculation import rewrite, setting
+from mpctl.manifest.speculation.additional import without_variable
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
-from mpctl.manifest.text.contents import at, contents
 from mpctl.manifest.text.view import View
-from mpctl.manifest.text.yaml_tree import Document
+from mpctl.manifest.text.yaml_tree import Document, at, contents
 
 Kind = Literal[
     "InferenceService",
@@ -40,42 +40,36 @@ class Storage:
 
 
 @dataclass(frozen=True)
-class Place:
-    """A service's document, its ``number`` among the file's, its ``index`` among the services that ``load`` reads."""
+class Origin:
+    """The document that a service was read from, and how it is read again."""
 
     document: Document
-    number: int
-    index: int
+    number: int  # of the document in its file
+    index: int  # of the service among those that ``load`` reads
     load: Callable[[str, str], tuple[Service, ...]]
 
 
 @dataclass(frozen=True)
 class Source:
-    """The place of a service in its file, and of its engine's words.
+    """The place of a service in its file, and of its engine's words."""
 
-    ``pod``: the mapping that holds the pod's volumes, None where a draft cannot be mounted. ``peers``: engines of the
-    service's other pods, which need the same setting. ``obstacle``: why no setting can be added or removed here.
-    ``beside``: the document with the engine's words and its number, where it is not the service's own; ``container``:
-    the service's own container then.
-    """
-
-    place: Place
+    origin: Origin
     engine: Engine
-    pod: View | None = None
-    peers: tuple[Engine, ...] = ()
-    obstacle: InputError | None = None
-    beside: tuple[Document, int] | None = None
-    container: View | None = None
+    pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
+    peers: tuple[Engine, ...] = ()  # engines of the service's other pods, which need the same setting
+    obstacle: InputError | None = None  # why no setting can be added or removed here
+    shared: tuple[Document, int] | None = None  # the document with the engine's words, where it is not the service's
+    container: View | None = None  # the service's own container then
 
     @property
     def document(self) -> Document:
         """The document with the engine's words."""
-        return self.place.document if self.beside is None else self.beside[0]
+        return self.origin.document if self.shared is None else self.shared[0]
 
     @property
     def number(self) -> int:
         """The number of that document in the file."""
-        return self.place.number if self.beside is None else self.beside[1]
+        return self.origin.number if self.shared is None else self.shared[1]
 
 
 @dataclass(frozen=True)
@@ -199,7 +193,7 @@ class Service:
         """The data of the pod and of the engine's container; None where presets, a chart or many services have them."""
         if self._source.pod is None or self.kind in ("LLMInferenceService", "ServingRuntime", "ClusterServingRuntime"):
             return None
-        document = contents(self.text, self.file)[self._source.place.number]
+        document = contents(self.text, self.file)[self._source.origin.number]
         home = self._source.container or self._source.engine.home
         return at(document, self._source.pod.path), at(document, home.path)
 
@@ -219,12 +213,12 @@ class Service:
 
     def _verified(self, text: str, wanted: dict[str, Json] | None, number: int) -> Service:
         """Read the edited text; refuse it when anything but the setting of one engine came out different."""
-        place, engine = self._source.place, self._engines()[number]
+        origin, engine = self._source.origin, self._engines()[number]
         try:
-            again = place.load(text, self.file)[place.index]
+            again = origin.load(text, self.file)[origin.index]
             good = setting.same(setting.read(again._engines()[number]), wanted)
             good = good and _rest(again, number) == _rest(self, number)
-            good = good and self._beside(text, engine) == self._beside(self.text, engine)
+            good = good and self._others(text, engine) == self._others(self.text, engine)
         except (InputError, IndexError, KeyError):
             good = False
         if not good:
@@ -234,12 +228,12 @@ class Service:
             )
         return again
 
-    def _beside(self, text: str, engine: Engine) -> list[Any]:
+    def _others(self, text: str, engine: Engine) -> list[Any]:
         """The data of a file but for the engine's command line."""
         documents = contents(text, self.file)
         document = documents[self._source.number]
         if engine.evaluated is not None:
-            additional.without(at(document, engine.evaluated.pod.path), engine.evaluated.key)
+            without_variable(at(document, engine.evaluated.pod.path), engine.evaluated.key)
             return documents
         home = at(document, engine.home.path)
         for key in ("command", engine.key):

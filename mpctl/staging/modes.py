@@ -219,5 +219,5 @@ class StagingContext:
 def document_of(service: Service) -> dict[str, Any]:
     """The document of an InferenceService as :func:`mpctl.staging.kserve.problems` judges it; numbers are text."""
     assert service.source is not None
-    document: dict[str, Any] = data(service.source.place.document.root)
+    document: dict[str, Any] = data(service.source.origin.document.root)
     return document

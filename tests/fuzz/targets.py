@@ -20,7 +20,7 @@ from mpctl.experiment.prompt_files import read_prompts
 from mpctl.experiment.run import Run
 from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked
-from mpctl.manifest.foreign import foreign_changes
+from mpctl.manifest.merge.foreign_changes import foreign_changes
 from mpctl.methods import parse_version
 from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE

@@ -2,6 +2,10 @@
 
 A word is an item of a YAML list, or a word of a shell script inside such an item. Kubernetes fills in ``$(NAME)`` from
 the container's environment before the process starts; that is done here too where the value is in the manifest.
+
+KServe's presets for LLMInferenceService (0.18 and later) start vLLM with
+``eval "vllm serve ... ${VLLM_ADDITIONAL_ARGS} $@"``: every argument is read by a shell once more. Quotes in an argument
+count, braces and blanks split it.
 """
 
 from __future__ import annotations
@@ -12,9 +16,60 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand
-from mpctl.manifest.engine.evaluated import Evaluated
 from mpctl.manifest.text.shell import ShellError, Word, commands
-from mpctl.manifest.text.view import View
+from mpctl.manifest.text.view import View, text_of
+
+VARIABLE = "VLLM_ADDITIONAL_ARGS"
+_END = "mpctl-end"  # a word behind the argument: it must come out as it is
+_QUOTED = re.compile(r"'[^']*'|\"(?:[^\"\\]|\\.)*\"|\\.", re.DOTALL)
+_BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The place of such arguments in the manifest.
+
+    ``pod``: the mapping that has, or gets, the pod template under ``key``. ``container``: the engine's, None when the
+    manifest leaves it to the presets. ``value``: the scalar of the variable. ``words``: by the path of their scalar.
+    """
+
+    pod: View
+    key: str
+    container: View | None
+    value: View | None
+    words: Mapping[str, tuple[Word, ...]]
+
+    def of(self, item: View) -> tuple[Word, ...]:
+        """The words of one scalar."""
+        return self.words[item.path]
+
+
+def evaluated_words(item: View) -> tuple[Word, ...]:
+    """The words that a shell makes of the scalar at ``item``.
+
+    Raises:
+        InputError: a quote is not closed, or an operator or a comment ends the command.
+    """
+    text = item.text()
+    try:
+        shell_commands = commands(f"{text} {_END}", {})
+    except ShellError as error:
+        raise item.error(
+            f"KServe's start script evaluates this argument in a shell, which cannot read it: {error}",
+            hint="close the quotes within the argument",
+        ) from error
+    if len(shell_commands) != 1 or shell_commands[0][-1].text != _END:
+        raise item.error(
+            "KServe's start script evaluates this argument in a shell, which ends the command in it",
+            hint="quote the value inside the argument, such as --flag='a;b'",
+        )
+    return tuple(shell_commands[0][:-1])
+
+
+def is_split(text: str, word: Word) -> bool:
+    """Return whether the shell makes several words of one by expanding its braces."""
+    return _BRACES.search(_QUOTED.sub("", text[word.start : word.end])) is not None
+
 
 _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))
@@ -245,3 +300,56 @@ def _engine_start(words: Sequence[Word]) -> tuple[int, int] | None:
 def is_all_positional(word: Word) -> bool:
     """Return whether this is ``"$@"``, which stands for the list items after the script."""
     return word.expanded and word.text in _ALL_POSITIONAL
+
+
+ENTRYPOINT = ("vllm", "serve")
+
+
+def engine_of(pod: View, key: str, container: View | None) -> Engine:
+    """The engine whose own words are those of the variable, then those of ``args``.
+
+    Raises:
+        InputError: a shell cannot read one of them, or the variable comes from elsewhere.
+    """
+    words: dict[str, tuple[Word, ...]] = {}
+    tokens: list[Token] = []
+    value = None if container is None else _value(container)
+    env = () if container is None else environment(container)
+    if value is not None and container is not None:
+        tokens += _tokens(container.need("env"), 0, value, words)
+    args = None if container is None else container.get("args")
+    for index, item in enumerate(() if args is None else args.items()):
+        assert args is not None
+        tokens += _tokens(args, index, item, words)
+    return Engine(
+        container if container is not None else pod,
+        tuple(tokens),
+        ENTRYPOINT,
+        None,
+        {name: text for name, text in env if name != VARIABLE},
+        Evaluated(pod, key, container, value, words),
+    )
+
+
+def _value(container: View) -> View | None:
+    listed = container.get("env")
+    variable_value = None
+    for entry in () if listed is None else listed.items():
+        if text_of(entry.get("name")) != VARIABLE:
+            continue
+        if entry.get("valueFrom") is not None or variable_value is not None:
+            raise entry.error(
+                f"{VARIABLE} cannot be read here: it comes from elsewhere or is given twice",
+                hint="give it once, with its value in this manifest",
+            )
+        variable_value = entry.get("value")
+    return variable_value
+
+
+def _tokens(listing: View, index: int, item: View, words: dict[str, tuple[Word, ...]]) -> list[Token]:
+    evaluated = words[item.path] = evaluated_words(item)
+    text = item.text()
+    return [
+        Token(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word))
+        for word in evaluated
+    ]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.service import Kind, Place, Service
+from mpctl.manifest.service import Kind, Origin, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Document, Mapping, resolve
 
@@ -42,7 +42,7 @@ class Adapter:
 
     kind: Kind
     apis: tuple[str, ...]
-    read: Callable[[View, ManifestFile, Place], Service]
+    read: Callable[[View, ManifestFile, Origin], Service]
     serves: Callable[[View], bool] = lambda _: True
     own: bool = True
 
@@ -88,10 +88,44 @@ def name_and_namespace(root: View) -> tuple[str, str | None]:
     return metadata.need("name").text(), text_of(metadata.get("namespace"))
 
 
-def no_service(roots: Sequence[View], file: str, supported: str, unsupported: dict[str, str]) -> InputError:
+def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
     """The error for a file without a service; the kinds in it are named, with what can be done for them."""
     kinds = sorted({kind for root in roots if (kind := _identity(root)[0])})
     holds = f"; it holds {', '.join(kinds)}" if kinds else ""
-    advice = [f"{kind}: {unsupported[kind]}" for kind in kinds if kind in unsupported]
+    advice = [f"{kind}: {_UNSUPPORTED[kind]}" for kind in kinds if kind in _UNSUPPORTED]
     hint = "; ".join(advice) if advice else supported
     return InputError(f"no served model in this file{holds}", file=file, hint=f"{hint} (docs/reference/kinds.md)")
+
+
+_VALUES = "edit the setting where the operator takes engine arguments"
+_RAY = "vLLM is started by the Python code of Ray Serve; set speculative_config there"
+
+_SHARED = "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
+
+# Kinds that serve vLLM and are not read, each with what can be done instead.
+_UNSUPPORTED = {
+    "ServingRuntime": _SHARED,
+    "ClusterServingRuntime": _SHARED,
+    "DynamoGraphDeployment": "its workers take the setting in extraPodSpec.mainContainer.args; change it there",
+    "RayService": _RAY,
+    "RayCluster": _RAY,
+    "RayJob": _RAY,
+    "Workspace": "KAITO takes vLLM's arguments from a ConfigMap (inference.config); change them there",
+    "Model": f"{_VALUES} (KubeAI: spec.args), or render its Helm values with --values",
+    "VLLMRuntime": f"{_VALUES} (spec.vllmConfig.extraArgs)",
+    "StormService": f"{_VALUES} (spec.template.spec.roles)",
+    "RoleBasedGroup": f"{_VALUES} (spec.roles)",
+    "Playground": f"{_VALUES} (spec.backendRuntimeConfig.args)",
+    "BackendRuntime": "its arguments are shared by every service that uses it; change them there",
+    "TrainedModel": "it only loads a model into an InferenceService; change the InferenceService",
+    "InferenceGraph": "it only routes to InferenceServices; change those",
+    "InferencePool": "it only selects pods; change the workload that makes them",
+    "Pod": "a Pod cannot be changed in place; put it into a Deployment",
+    "ReplicaSet": "change the Deployment that makes it",
+    "Job": "a Job serves no traffic",
+    "DaemonSet": "one engine per node cannot be measured side by side; change its arguments by hand",
+    "HelmRelease": "render its values with --values and --chart-key",
+    "Application": "change the manifests or the Helm values of its source",
+    "Template": "process the OpenShift Template first",
+    "Kustomization": "build it first",
+}

@@ -13,18 +13,15 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand, parse
-from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
-from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import Engine, environment, is_all_positional, locate, mentions_vllm
-from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
-from mpctl.manifest.kinds.containers import HINT, is_vllm, no_engine, words
-from mpctl.manifest.service import Place, Service, Source, Storage, model_of
+from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
+from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
 from mpctl.manifest.speculation.setting import is_speculative
 from mpctl.manifest.text.view import View, text_of
 
 API = "serving.kserve.io/v1beta1"
-CONTAINER = "kserve-container"
 MOUNT = "/mnt/models"
 # Model formats of KServe's own runtimes that serve large language models with vLLM.
 _FORMATS = frozenset(("huggingface", "transformers"))
@@ -32,7 +29,7 @@ _FORMATS = frozenset(("huggingface", "transformers"))
 COPY_OF = "mpctl.dev/copy-of"
 
 
-def read(root: View, file: ManifestFile, place: Place) -> Service:
+def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     """The InferenceService at ``root``. Raises :class:`InputError` for what is no single vLLM engine."""
     metadata = root.need("metadata")
     predictor = root.need("spec").need("predictor")
@@ -45,16 +42,15 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
     own = locate(container)
     copy_of = None if runtime is None else runtime.copy_of
     engine, of_runtime = own, () if runtime is None else locate(runtime.container).command.argv
-    source = Source(place, own, predictor, obstacle=_unreached(container, runtime))
+    source = Source(origin, own, predictor, obstacle=_unreached(container, runtime))
     if runtime is not None and copy_of is not None:
         engine, of_runtime = locate(runtime.container), ()
-        beside = file.documents[runtime.number], runtime.number
+        shared = file.documents[runtime.number], runtime.number
         obstacle = _set_twice(container, own)
-        source = Source(place, engine, predictor, obstacle=obstacle, beside=beside, container=container)
+        source = Source(origin, engine, predictor, obstacle=obstacle, shared=shared, container=container)
     storage = _storage(predictor)
-    use = other_use(EngineCommand((*of_runtime, *own.command.argv)), *(artifact.uri for artifact in storage))
-    if use is not None:
-        raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
+    command = EngineCommand((*of_runtime, *own.command.argv))
+    require_generation(container, command, *(artifact.uri for artifact in storage))
     return Service(
         kind="InferenceService",
         name=metadata.need("name").text(),
@@ -63,7 +59,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         text=file.text,
         image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.container.get("image"))),
         env=environment(container),
-        container=text_of(container.get("name")) or CONTAINER,
+        container=text_of(container.get("name")) or RUNTIME_CONTAINER,
         command=own.command if copy_of is None else _joined(engine, own),
         model=model_of(own, engine.command.argv if copy_of else of_runtime),
         storage=storage,
@@ -107,13 +103,13 @@ def _engine_container(predictor: View, runtimes: Mapping[str, _Runtime]) -> tupl
     if containers is None:
         raise predictor.error("no vLLM engine container found in the predictor", hint=HINT)
     candidates = containers.items()
-    named = [container for container in candidates if text_of(container.get("name")) == CONTAINER]
+    named = [container for container in candidates if text_of(container.get("name")) == RUNTIME_CONTAINER]
     engines = [container for container in named or candidates if is_vllm(container)]
     if not engines:
         raise no_engine(containers, named or candidates, "predictor")
     if len(engines) > 1:
         raise engines[1].error(
-            "more than one container of the predictor runs vLLM", hint=f'name the engine "{CONTAINER}"'
+            "more than one container of the predictor runs vLLM", hint=f'name the engine "{RUNTIME_CONTAINER}"'
         )
     return engines[0], None
 
@@ -126,8 +122,7 @@ def _runtime_of(model: View, runtimes: Mapping[str, _Runtime]) -> _Runtime | Non
     if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or is_vllm(model)):
         other = other_engine([name, model_format, *words(model), *(words(runtime.container) if runtime else ())])
         if other is not None:
-            message, hint = not_measurable(other)
-            raise model.error(message, hint=hint)
+            raise not_measurable(model, other)
         missing = f"; or put the runtime {name} into the same file" if name and runtime is None else ""
         raise model.error(
             "no vLLM engine found: neither runtime, model format nor arguments name it", hint=HINT + missing
@@ -158,15 +153,6 @@ def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
                 copy_of = text_of(root.at("metadata", "annotations", COPY_OF))
                 runtimes[root.need("metadata").need("name").text()] = _Runtime(file.number(root), container, copy_of)
     return runtimes
-
-
-def runtime_container(root: View) -> View | None:
-    """The engine's container of a ServingRuntime or ClusterServingRuntime."""
-    containers = root.at("spec", "containers")
-    items = () if containers is None else containers.items()
-    return next(
-        (container for container in items if text_of(container.get("name")) == CONTAINER), items[0] if items else None
-    )
 
 
 def _storage(predictor: View) -> tuple[Storage, ...]:

@@ -13,14 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.evaluated import VARIABLE
-from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
-from mpctl.manifest.engine.generating import other_use
-from mpctl.manifest.engine.locate import Engine, environment, locate
-from mpctl.manifest.engine.start_script import engine_of
+from mpctl.manifest.engine.locate import VARIABLE, Engine, engine_of, environment, locate
+from mpctl.manifest.engine.recognition import require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.kinds.containers import is_vllm
-from mpctl.manifest.service import Place, Service, Source, Storage, model_of
+from mpctl.manifest.kinds.pods import is_vllm
+from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
 from mpctl.manifest.speculation.additional import CONTAINER
 from mpctl.manifest.text.view import View, text_of
 
@@ -48,7 +45,7 @@ class _Base:
         return next((name for name, home in self.containers if VARIABLE in dict(environment(home))), None)
 
 
-def read(root: View, file: ManifestFile, place: Place) -> Service:
+def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     """The LLMInferenceService at ``root``.
 
     Raises:
@@ -69,9 +66,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         peers, obstacle = (worker,), obstacle or of_worker
     container = _main(spec.get("template"))
     inherited = _inherited(spec, name, engine, base)
-    use = other_use(engine.command, uri)
-    if use is not None:
-        raise spec.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
+    require_generation(spec, engine.command, uri)
     if container is not None and container.get("command") is not None and not is_vllm(container):
         raise container.error(
             "the command of container main does not start vLLM", hint="mpctl changes vLLM engines only"
@@ -94,7 +89,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         line=root.node.line,
         runtime=", ".join(config for config, _ in base.containers) or None,
         runtime_args=inherited,
-        source=Source(place, engine, spec.get("template") if container is not None else None, peers, obstacle),
+        source=Source(origin, engine, spec.get("template") if container is not None else None, peers, obstacle),
     )
 
 

@@ -7,12 +7,11 @@ rolls a change; it is undone by writing the recorded object again.
 
 from __future__ import annotations
 
-from mpctl.manifest.engine.generating import HINT as OTHER_USE_HINT
-from mpctl.manifest.engine.generating import other_use
 from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
-from mpctl.manifest.engine.other_engines import not_measurable, other_engine
+from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.service import Place, Service, Source, model_of
+from mpctl.manifest.kinds.pods import words
+from mpctl.manifest.service import Origin, Service, Source, model_of
 from mpctl.manifest.text.view import View, text_of
 
 API = "modelplane.ai/v1alpha1"
@@ -21,15 +20,13 @@ CONTAINER = "engine"
 _ONE = "only one Standalone engine in one pod can be changed"
 
 
-def read(root: View, file: ManifestFile, place: Place) -> Service:
+def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     """The ModelDeployment at ``root``. Raises :class:`InputError` for what is no single Standalone vLLM engine."""
     endpoints = _routes(file).get(name_and_namespace(root), ())
     metadata, spec = root.need("metadata"), root.need("spec")
     container = _container(_engine(spec))
     engine = locate(container)
-    use = other_use(engine.command)
-    if use is not None:
-        raise container.error(f"this service generates no text with vLLM: {use}", hint=OTHER_USE_HINT)
+    require_generation(container, engine.command)
     return Service(
         kind="ModelDeployment",
         name=metadata.need("name").text(),
@@ -44,7 +41,7 @@ def read(root: View, file: ManifestFile, place: Place) -> Service:
         storage=(),
         line=root.node.line,
         endpoints=endpoints,
-        source=Source(place, engine),
+        source=Source(origin, engine),
     )
 
 
@@ -75,12 +72,11 @@ def _container(engine: View) -> View:
     engines = [container for container in containers.items() if text_of(container.get("name")) == CONTAINER]
     if not engines:
         raise containers.error(f'no container is called "{CONTAINER}"', hint="Modelplane requires that name")
-    words = [item.text() for key in ("command", "args") if (part := engines[0].get(key)) for item in part.items()]
-    other = other_engine([text_of(engines[0].get("image")), *words])
+    texts = words(engines[0])
+    other = other_engine(texts)
     if other is not None:
-        message, hint = not_measurable(other)
-        raise engines[0].error(message, hint=hint)
-    if not mentions_vllm(text_of(engines[0].get("image")), *words):
+        raise not_measurable(engines[0], other)
+    if not mentions_vllm(*texts):
         raise engines[0].error("the engine container does not run vLLM", hint="mpctl changes vLLM engines only")
     return engines[0]
 

@@ -7,27 +7,35 @@ value is one that mpctl recorded: what nobody recorded would be lost, and is a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from typing import Any
 
 from mpctl.errors import InputError, MpctlError
 from mpctl.manifest.documents import load
-from mpctl.manifest.foreign import foreign_changes
-from mpctl.manifest.merge.fields import (
+from mpctl.manifest.kinds.inference_service import MOUNT
+from mpctl.manifest.merge.differences import (
+    ARGUMENTS,
+    MISSING,
     STORAGE,
+    by_name,
     differences,
     holds_draft,
     is_own_item,
+    is_script,
     item_path,
     joined,
+    listed,
     meaning,
+    ordered,
     storage_changes,
     storage_of,
 )
-from mpctl.manifest.merge.items import ARGUMENTS, MISSING, by_name, is_script, listed, ordered
-from mpctl.manifest.merge.words import merge_lines, merge_words
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.merge.foreign_changes import foreign_changes
+from mpctl.manifest.text.yaml_tree import dump
 
 
 @dataclass(frozen=True)
@@ -241,3 +249,79 @@ def _written(documents: list[Any], live: str, target: str, base: str) -> str:
     if lines is not None and _documents(lines) == documents:
         return lines
     return "---\n".join(dump(document) for document in documents)
+
+
+_Edit = tuple[int, int, list[str]]
+
+
+def merge_lines(base: str, mine: str, theirs: str) -> str | None:
+    """Both changes of ``base``; None where they overlap."""
+    merged = _merged(*(text.splitlines(keepends=True) for text in (base, mine, theirs)))
+    return None if merged is None else "".join(merged)
+
+
+def merge_words(base: str, mine: str, theirs: str) -> str | None:
+    """Both changes of a shell script, word by word; None where they overlap."""
+    merged = _merged(*(re.findall(r"\s+|\S+", text) for text in (base, mine, theirs)))
+    return None if merged is None else "".join(merged)
+
+
+def _merged(base: list[str], mine: list[str], theirs: list[str]) -> list[str] | None:
+    edits = sorted([*_edits(base, mine), *_edits(base, theirs)], key=lambda edit: edit[:2])
+    result: list[str] = []
+    at, last = 0, None
+    for edit in edits:
+        start, end, words = edit
+        if edit == last:
+            continue  # both made the same change
+        if last is not None and (start < last[1] or (start == last[0] and start == last[1])):
+            return None
+        result += [*base[at:start], *words]
+        at, last = end, edit
+    return [*result, *base[at:]]
+
+
+def _edits(base: Sequence[str], changed: Sequence[str]) -> list[_Edit]:
+    matcher = SequenceMatcher(None, base, changed, autojunk=False)
+    return [(i, j, list(changed[k:n])) for tag, i, j, k, n in matcher.get_opcodes() if tag != "equal"]
+
+
+def with_recorded_storage(document: dict[str, Any], recorded: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """``document`` with its artifacts written as in the newest of ``recorded``, oldest first, that has no draft.
+
+    Staging a draft turns ``storageUri`` into ``storageUris``; only a recorded manifest knows that it did. The document
+    itself is returned where the recorded one loads other artifacts.
+    """
+    wanted = next(
+        (storage for earlier in reversed([*recorded]) if not holds_draft(storage := storage_of(earlier))), None
+    )
+    present = storage_of(document)
+    if wanted is None or wanted == present or _artifacts(wanted) != _artifacts(present):
+        return document
+    made = copy.deepcopy(document)
+    for path in present:
+        holder, key = _place(made, path)
+        del holder[key]
+    for path, value in wanted.items():
+        holder, key = _place(made, path)
+        if not isinstance(holder, dict):
+            return document  # the recorded manifest has another structure
+        holder[key] = value
+    return made
+
+
+def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:
+    """The mapping that holds a key, None without one, and the key."""
+    *above, key = path.split(".")
+    here: Any = document
+    for name in above:
+        here = here.get(name) if isinstance(here, dict) else None
+    return here, key
+
+
+def _artifacts(storage: dict[str, Any]) -> list[Any]:
+    """The mounted artifacts with their paths, from either field."""
+    artifacts: list[Any] = []
+    for value in storage.values():
+        artifacts += value if isinstance(value, list) else [{"uri": value, "mountPath": MOUNT}]
+    return artifacts

@@ -6,8 +6,7 @@ made is told by its form: the container has nothing but ``env``, written first, 
 
 from __future__ import annotations
 
-from mpctl.manifest.engine.evaluated import VARIABLE, Evaluated
-from mpctl.manifest.engine.locate import Engine
+from mpctl.manifest.engine.locate import VARIABLE, Engine, Evaluated
 from mpctl.manifest.text.entries import add_entry, add_item, block_lines, cut_entry, cut_item
 from mpctl.manifest.text.list_items import Cut, has_key
 from mpctl.manifest.text.view import View, text_of
@@ -15,7 +14,7 @@ from mpctl.manifest.text.view import View, text_of
 CONTAINER = "main"
 
 
-def add(text: str, place: Evaluated, value: str) -> Cut:
+def add_variable(text: str, place: Evaluated, value: str) -> Cut:
     """The variable with ``value``, in a container and a template of its own where there are none.
 
     Raises:
@@ -46,7 +45,7 @@ def _require_absent(home: View, key: str) -> None:
         raise home.error(f'"{key}" is empty', hint="remove the line; nothing can be added to null")
 
 
-def remove(text: str, engine: Engine) -> Cut:
+def remove_variable(text: str, engine: Engine) -> Cut:
     """Cut the variable, with the container and the template that hold nothing else of a user."""
     place = engine.evaluated
     assert place is not None
@@ -67,7 +66,7 @@ def remove(text: str, engine: Engine) -> Cut:
     return cut_entry(text, place.pod, place.key)
 
 
-def without(pod: dict[str, object], key: str) -> None:
+def without_variable(pod: dict[str, object], key: str) -> None:
     """The data of a template without the variable and what was made for it, to compare it before and after."""
     template = pod.get(key)
     containers = template.get("containers") if isinstance(template, dict) else None

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import is_flag
-from mpctl.manifest.engine.evaluated import VARIABLE
-from mpctl.manifest.engine.locate import Engine, Token, is_all_positional
-from mpctl.manifest.speculation import additional
+from mpctl.manifest.engine.locate import VARIABLE, Engine, Token, is_all_positional
+from mpctl.manifest.speculation.additional import add_variable, remove_variable
 from mpctl.manifest.text import list_items as listing
 from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
 from mpctl.manifest.text.shell import Word, quote
@@ -101,7 +100,7 @@ class Editor:
             if token.word is not None and not self._goes_whole(token):
                 self._remove_word(token, token.word)
             elif self.engine.evaluated is not None and token.item == self.engine.evaluated.value:
-                variable = additional.remove(self.text, self.engine)
+                variable = remove_variable(self.text, self.engine)
                 self.cuts += [] if variable in self.cuts else [variable]
             else:
                 self._direct(token.listing)
@@ -169,7 +168,7 @@ class Editor:
                 raise evaluated.value.error(f"{VARIABLE} is empty", hint="remove the variable; mpctl adds it again")
             self._insert_words(evaluated.value, present[-1], groups)
         else:
-            self.cuts.append(additional.add(self.text, evaluated, " ".join(words)))
+            self.cuts.append(add_variable(self.text, evaluated, " ".join(words)))
 
     def append(self, groups: Seq[Seq[str]]) -> None:
         """New words at the end of the engine's command line; ``args`` is made when there is none."""

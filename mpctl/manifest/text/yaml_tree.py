@@ -1,13 +1,15 @@
 """YAML as text with a tree on top: every node knows the exact characters it came from.
 
-A manifest is never emitted again. The tree is built from ruamel's parse events and used to read, and to know where to
-cut; what is written is the user's own text with a few spans replaced. Invariants: ``text[node.start:node.end]`` is the
-source of a node (a block collection ends with its last descendant), aliases stay visible as :class:`Alias`, and text
-that YAML readers disagree about (duplicate keys, custom tags) is refused here, with its line.
+A user's manifest is never emitted again. The tree is built from ruamel's parse events and used to read, and to know
+where to cut; what is written is the user's own text with a few spans replaced. Invariants:
+``text[node.start:node.end]`` is the source of a node (a block collection ends with its last descendant), aliases stay
+visible as :class:`Alias`, and text that YAML readers disagree about (duplicate keys, custom tags) is refused here, with
+its line.
 """
 
 from __future__ import annotations
 
+from collections import abc
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -263,3 +265,44 @@ class _Builder:
         self.depth -= flow
         end = event.end_mark.index if flow or not entries else max(entries[-1][1].end, entries[-1][0].end)
         return Mapping(tuple(entries), flow, start, end, line, opening.anchor)
+
+
+def contents(text: str, file: str) -> list[Any]:
+    """The data of every document of a file."""
+    return [data(document.root) for document in parse(text, file)]
+
+
+def at(document: Any, path: str) -> dict[str, Any]:
+    """The mapping at a view's path, such as ``spec.predictor.containers[0]``. Keys may have dots.
+
+    Raises:
+        KeyError: there is none.
+    """
+    here = document
+    while path:
+        if isinstance(here, list):
+            index, _, path = path.removeprefix("[").partition("]")
+            here = here[int(index)]
+        else:
+            key = max((k for k in here if _begins(path, k)), key=len, default=None)
+            if key is None:
+                raise KeyError(path)
+            here, path = here[key], path[len(key) :]
+        path = path.removeprefix(".")
+    mapping: dict[str, Any] = here
+    return mapping
+
+
+def _begins(path: str, key: str) -> bool:
+    return bool(key) and path.startswith(key) and path[len(key) : len(key) + 1] in ("", ".", "[")
+
+
+def dump(record: abc.Mapping[str, Any]) -> str:
+    """Canonical YAML of an object, the same bytes for the same object: sorted keys, block style, no folding.
+
+    Pure ASCII, since readers and writers of YAML disagree on what may stand unescaped.
+    """
+    import yaml
+
+    text: str = yaml.safe_dump(dict(record), sort_keys=True, default_flow_style=False, width=2**31, allow_unicode=False)
+    return text

@@ -16,9 +16,9 @@ from typing import Any
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import Counters
 from mpctl.manifest import RESTARTED_AT, Service, foreign_changes
-from mpctl.manifest.merge.fields import holds_draft, storage_of
-from mpctl.manifest.merge.storage import with_recorded_storage
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.merge.differences import holds_draft, storage_of
+from mpctl.manifest.merge.restore import with_recorded_storage
+from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.answers import Json, conditions
 from mpctl.platform.kubernetes.api.client import Client

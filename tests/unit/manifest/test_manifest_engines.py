@@ -7,7 +7,7 @@ from service_samples import HEAD
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.manifest.engine.other_engines import other_engine
+from mpctl.manifest.engine.recognition import other_engine
 
 MODEL = """\
 apiVersion: serving.kserve.io/v1beta1

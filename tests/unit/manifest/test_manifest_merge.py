@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from mpctl.manifest import foreign_changes, load_one
 from mpctl.manifest.merge.restore import ClashError, kept_fields, merge, own_changes
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.text.yaml_tree import dump
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}
 OTHER = {"method": "ngram", "num_speculative_tokens": 7}

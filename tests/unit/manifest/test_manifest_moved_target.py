@@ -6,8 +6,8 @@ from typing import Any
 
 from mpctl.manifest import load_one
 from mpctl.manifest.draft_storage import with_entry, without_draft
-from mpctl.manifest.merge.storage import with_recorded_storage
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.merge.restore import with_recorded_storage
+from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.service.manifest_text import object_of
 
 TARGET = "hf://org/target"

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from mpctl.manifest.engine import starts as engine_starts
-from mpctl.manifest.engine.evaluated import VARIABLE
+from mpctl.manifest.engine.locate import VARIABLE
+from mpctl.manifest.engine.recognition import is_vllm_start
 
 Json = Mapping[str, Any]
 
@@ -36,7 +36,7 @@ def engine_container(containers: Sequence[Json]) -> Json:
 def starts_vllm(container: Json) -> bool:
     """Return whether a container starts vLLM: by its command, or by the entrypoint of its image."""
     command, args = ([str(word) for word in container.get(key) or ()] for key in ("command", "args"))
-    return engine_starts.starts_vllm(str(container.get("image") or ""), command or None, args)
+    return is_vllm_start(str(container.get("image") or ""), command or None, args)
 
 
 def port_of(container: Json) -> int:

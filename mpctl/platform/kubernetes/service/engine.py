@@ -13,7 +13,7 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest import Service, load_one
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, LAST_APPLIED, candidate_of, text_of

@@ -20,7 +20,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
-from mpctl.manifest.engine.evaluated import VARIABLE
+from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.kinds import (
     CLUSTER_SERVING_RUNTIME,

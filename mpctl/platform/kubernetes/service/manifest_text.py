@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any
 
 from mpctl.errors import InputError, Refused
-from mpctl.manifest.text.canonical import dump
+from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL, candidate_name, copy_name, label_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import listed, locate
-from mpctl.manifest.service import Place, Service, Source, model_of
+from mpctl.manifest.service import Origin, Service, Source, model_of
 from mpctl.manifest.text.view import View, text_of
 
 OPTION = "--chart-key"
@@ -74,7 +74,7 @@ def named(root: View, path: str) -> Layout:
     return Layout(path, here, steps[-1][0])
 
 
-def read(root: View, layout: Layout, text: str, place: Place) -> Service:
+def read(root: View, layout: Layout, text: str, origin: Origin) -> Service:
     """The engine whose arguments are under one key.
 
     Raises:
@@ -99,7 +99,7 @@ def read(root: View, layout: Layout, text: str, place: Place) -> Service:
         model=layout.model or model_of(engine),
         storage=(),
         line=home.node.line,
-        source=Source(place, engine),
+        source=Source(origin, engine),
     )
 
 
