@@ -1,7 +1,7 @@
 """Records: frozen dataclasses as JSON objects and back. A damaged record is reported by its name and its field.
 
-Fields of a type with a form of its own (a spec, a policy) are given a writer or a reader; msgspec converts the others
-by their annotations: nested dataclasses, enumerations, tuples, optional values.
+msgspec converts fields by their annotations: nested dataclasses, enumerations, tuples, optional values. A field of a
+type with ``to_record`` and ``from_record`` has that type's form.
 """
 
 from __future__ import annotations
@@ -9,28 +9,64 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, TypeVar, get_args, get_type_hints
+from types import UnionType
+from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mpctl.errors import MpctlError
 
 _Value = TypeVar("_Value")
-Reader = Callable[[Any], Any]
-Writer = Callable[[Any], Any]
+_FORM = "form"
 
 
-def encode(value: Any, writers: Mapping[type, Writer] | None = None) -> dict[str, Any]:
+@dataclasses.dataclass(frozen=True)
+class _Form:
+    """The form of one field in records, where it is not the field's own name or type."""
+
+    name: str = ""
+    write: Callable[[Any], Any] | None = None
+    read: Callable[[Any], Any] | None = None
+
+
+def form(
+    *, name: str = "", write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
+) -> dict[str, Any]:
+    """Metadata of a field with a form of its own in records. ``name``: it changed since services have records."""
+    return {_FORM: _Form(name, write, read)}
+
+
+class Record:
+    """A frozen dataclass that is stored as a JSON object of its fields."""
+
+    def to_record(self) -> dict[str, Any]:
+        """A JSON object."""
+        return encode(self)
+
+    @classmethod
+    def from_record(cls, record: Any) -> Self:
+        """The value that :meth:`to_record` wrote.
+
+        Raises:
+            ValueError: a field is missing, unknown or of another type; the message names it.
+        """
+        return decode(cls, record)
+
+
+def encode(value: Any) -> dict[str, Any]:
     """Return the fields of a dataclass as a JSON object."""
-    return {f.name: _encode(getattr(value, f.name), writers or {}) for f in dataclasses.fields(value)}
-
-
-def _encode(value: Any, writers: Mapping[type, Writer]) -> Any:
     import msgspec
 
-    write = writers.get(type(value))
-    return msgspec.json.decode(msgspec.json.encode(value)) if write is None else write(value)  # lists, as JSON has
+    def written(name: str, form: _Form) -> Any:
+        field = getattr(value, name)
+        if form.write is None and hasattr(field, "to_record"):
+            return field.to_record()
+        plain = field if form.write is None else form.write(field)
+        return msgspec.json.decode(msgspec.json.encode(plain))  # lists, as JSON has
+
+    shape: Any = type(value)
+    return {f.stored: written(f.name, f.form) for f in _fields_of(shape)}
 
 
-def decode(kind: type[_Value], record: object, readers: Mapping[type, Reader] | None = None) -> _Value:
+def decode(kind: type[_Value], record: object) -> _Value:
     """Return the value that :func:`encode` wrote.
 
     Raises:
@@ -39,37 +75,52 @@ def decode(kind: type[_Value], record: object, readers: Mapping[type, Reader] | 
     if not isinstance(record, Mapping):
         raise ValueError("not an object")
     shape: Any = kind  # mypy takes no type[...] for hashable
-    required, hints = _fields_of(shape)
-    if unknown := sorted(map(str, record.keys() - hints.keys())):
+    fields = _fields_of(shape)
+    if unknown := sorted(map(str, record.keys() - {f.stored for f in fields})):
         raise ValueError(f"unknown field {unknown[0]}")
-    if missing := [name for name in required if name not in record]:
+    if missing := [f.stored for f in fields if f.required and f.stored not in record]:
         raise ValueError(f"no field {missing[0]}")
-    return kind(**{name: _decode(name, hints[name], value, readers or {}) for name, value in record.items()})
+    return kind(**{f.name: _decode(f, record[f.stored]) for f in fields if f.stored in record})
+
+
+@dataclasses.dataclass(frozen=True)
+class _Field:
+    """A field of a record by its name in the dataclass and in records."""
+
+    name: str
+    stored: str
+    kind: Any
+    required: bool
+    form: _Form
 
 
 @cache
-def _fields_of(kind: Any) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Names of the fields without a default, and the types of all of them."""
-    every = dataclasses.fields(kind)
-    missing = dataclasses.MISSING
-    required = tuple(f.name for f in every if f.default is missing and f.default_factory is missing)
-    hints = get_type_hints(kind)
-    return required, {f.name: hints[f.name] for f in every}
+def _fields_of(kind: Any) -> tuple[_Field, ...]:
+    missing, hints = dataclasses.MISSING, get_type_hints(kind)
+    every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind)
+    forms = [(f, f.metadata.get(_FORM, _Form())) for f in every]
+    return tuple(
+        _Field(f.name, form.name or f.name, hints[f.name], f.default is missing and f.default_factory is missing, form)
+        for f, form in forms
+    )
 
 
-def _decode(name: str, hint: Any, value: Any, readers: Mapping[type, Reader]) -> Any:
+def _decode(field: _Field, value: Any) -> Any:
     import msgspec
 
-    read = next((readers[kind] for kind in (hint, *get_args(hint)) if kind in readers), None)
+    kinds = get_args(field.kind) if get_origin(field.kind) in (Union, UnionType) else (field.kind,)
+    read = field.form.read or next((kind.from_record for kind in kinds if hasattr(kind, "from_record")), None)
     try:
         if read is not None:
-            return None if value is None and type(None) in get_args(hint) else read(value)
-        return msgspec.convert(value, hint)
+            return None if value is None and type(None) in kinds else read(value)
+        return msgspec.convert(value, field.kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        raise ValueError(f"field {name}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}") from error
+        raise ValueError(f"field {field.stored}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}") from error
     except (MpctlError, LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"field {name}: {error}") from error
+        inner = str(error)
+        separator = "." if inner.startswith("field ") else ": "
+        raise ValueError(f"field {field.stored}{separator}{inner.removeprefix('field ')}") from error
 
 
 def restored(what: object, read: Callable[[Any], _Value], record: Any, *, hint: str) -> _Value:

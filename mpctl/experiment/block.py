@@ -13,14 +13,14 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import dataclass, field, is_dataclass
 from datetime import datetime
 from typing import Any
 
 from mpctl import bounded
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
-from mpctl.records import decode, encode
+from mpctl.records import Record, decode, form
 
 _ENCODING = "gzip+base64"
 
@@ -108,8 +108,22 @@ class Sample:
         return (self.e2e_ms - self.ttft_ms) / (self.tokens - 1)
 
 
+_SampleRow = tuple[float | None, float | None, int, str, str, str]
+
+
+def _sample_rows(samples: tuple[Sample, ...]) -> list[_SampleRow]:
+    """A sample is a list in records: a run has thousands."""
+    return [(s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error, s.prompt) for s in samples]
+
+
+def _read_samples(rows: Any) -> tuple[Sample, ...]:
+    import msgspec
+
+    return tuple(Sample(*row) for row in msgspec.convert(rows, list[_SampleRow]))
+
+
 @dataclass(frozen=True)
-class Block:
+class Block(Record):
     """``started``: ISO 8601; ``duration_s``: wall time of the whole block; ``samples``: in the order of the prompts.
 
     ``step_ms``: p50, p90 and p99 of the time between stream chunks, which is that of an engine step and not of a token;
@@ -123,7 +137,7 @@ class Block:
     repeat: int
     started: str
     duration_s: float
-    samples: tuple[Sample, ...]
+    samples: tuple[Sample, ...] = field(metadata=form(write=_sample_rows, read=_read_samples))
     window: Window
     step_ms: tuple[float, float, float] | None = None
     held_ms: float = 0.0
@@ -153,11 +167,6 @@ class Block:
         """Output tokens per second."""
         return self.output_tokens / self.duration_s
 
-    def to_record(self) -> dict[str, Any]:
-        """Return a JSON object; a sample is a list, of which a run has thousands."""
-        rows = [[s.ttft_ms, s.e2e_ms, s.tokens, s.text_digest, s.error, s.prompt] for s in self.samples]
-        return {**encode(replace(self, samples=())), "samples": rows}
-
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Block:
         """Read the value that :meth:`to_record` wrote.
@@ -165,7 +174,7 @@ class Block:
         Raises:
             ValueError: a field is missing, unknown, of another type, or a figure that cannot have been measured.
         """
-        return decode(cls, record, {Sample: _read_samples}).checked()
+        return decode(cls, record).checked()
 
     def checked(self) -> Block:
         """Return the block if it holds what a block can hold: anybody may have written the figures of a file.
@@ -249,13 +258,6 @@ def require_figures(where: str, value: Any) -> None:
         raise ValueError(f"{where} must be a number of zero or more, not {value!r:.40}")
 
 
-def _read_samples(rows: Any) -> tuple[Sample, ...]:
-    import msgspec
-
-    return tuple(Sample(*row) for row in msgspec.convert(rows, list[_SampleRow]))
-
-
-_SampleRow = tuple[float | None, float | None, int, str, str, str]
 _SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _REPEATED = 24  # characters of a prompt in a message that are no coincidence

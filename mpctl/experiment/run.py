@@ -9,15 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
-from mpctl.methods import Spec, from_config
-from mpctl.records import decode, encode
+from mpctl.methods import Spec
+from mpctl.records import Record, decode, encode, form
 from mpctl.stats.sequential import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
@@ -25,7 +25,7 @@ _BUSY, _SATURATED = 0.8, 1.25
 
 
 @dataclass(frozen=True)
-class ArmConditions:
+class ArmConditions(Record):
     """The conditions of one arm."""
 
     spec: str  # its speculation in words, or the address of an engine that mpctl did not start
@@ -37,19 +37,6 @@ class ArmConditions:
     kv_pool_tokens: int | None  # that fit the KV cache, by the engine's log
     served_tokens: float | None = None  # that the process had generated before the measurement, None where unknown
     speculation: Spec | None = None  # None where nobody read it
-
-    def to_record(self) -> dict[str, Any]:
-        """Return a JSON object."""
-        return encode(self, {Spec: lambda spec: spec.config() or {}})
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> ArmConditions:
-        """Read the value that :meth:`to_record` wrote.
-
-        Raises:
-            ValueError: a field is missing, unknown or of another type.
-        """
-        return decode(cls, record, {Spec: from_config})
 
 
 @dataclass(frozen=True)
@@ -64,7 +51,7 @@ class PromptSet:
 
 
 @dataclass(frozen=True)
-class Calibration:
+class Calibration(Record):
     """The load client's own error in ms, measured against a server of known timing: at the median and at the 99th
     percentile over ``requests``, ``concurrency`` at once, shared by ``pods`` clients. ``slowdown``: the time it took
     over the server's own, which is far faster than an engine; a client that is busy all the time takes longer, and
@@ -86,6 +73,31 @@ class Calibration:
         return max(self.pods, math.ceil(self.pods * chunks_per_s / (_BUSY * self.chunks_per_s)))
 
 
+def _arm_records(arms: Mapping[str, ArmConditions]) -> dict[str, Any]:
+    return {name: arm.to_record() for name, arm in arms.items()}
+
+
+def _read_arms(records: Any) -> dict[str, ArmConditions]:
+    return {name: ArmConditions.from_record(record) for name, record in records.items()}
+
+
+def _block_records(blocks: tuple[Block, ...]) -> list[dict[str, Any]]:
+    return [block.to_record() for block in blocks]
+
+
+def _read_blocks(records: Any) -> tuple[Block, ...]:
+    if not isinstance(records, list | tuple):
+        raise ValueError("blocks must be a list")
+    return tuple(_read_block(number, record) for number, record in enumerate(records, start=1))
+
+
+def _read_block(number: int, record: dict[str, Any]) -> Block:
+    try:
+        return Block.from_record(record)
+    except (InputError, ValueError) as error:
+        raise ValueError(f"block {number}: {error}") from error
+
+
 @dataclass(frozen=True)
 class Run:
     """``arms`` by name (baseline, candidate); ``prompts`` and ``shares`` by class of traffic; a share is the part of
@@ -99,12 +111,12 @@ class Run:
     created: str
     who: str
     mpctl_version: str
-    arms: Mapping[str, ArmConditions]
+    arms: Mapping[str, ArmConditions] = field(metadata=form(write=_arm_records, read=_read_arms))
     prompts: Mapping[str, PromptSet]
     shares: Mapping[str, float]
     calibration: Calibration | None
     policy: Mapping[str, float | None]  # the gate's limits by name, which mpctl.gate.policy reads
-    blocks: tuple[Block, ...]
+    blocks: tuple[Block, ...] = field(metadata=form(write=_block_records, read=_read_blocks))
     planned: int = 0
     max_tokens: int = 0
     placement: Placement = Placement.SERVICE
@@ -122,10 +134,7 @@ class Run:
 
     def to_record(self) -> dict[str, Any]:
         """Return a JSON object with apiVersion and kind."""
-        blocks = [b.to_record() for b in self.blocks]
-        arms = {name: arm.to_record() for name, arm in self.arms.items()}
-        body = encode(replace(self, arms={}, blocks=()))
-        return {"apiVersion": API_VERSION, "kind": "Run", **body, "arms": arms, "blocks": blocks}
+        return {"apiVersion": API_VERSION, "kind": "Run", **encode(self)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, file: str | None = None) -> Run:
@@ -141,9 +150,7 @@ class Run:
             raise InputError(f"must be {API_VERSION}, not {version!r}", file=file, field="apiVersion")
         values = {k: v for k, v in record.items() if k not in ("apiVersion", "kind")}
         try:
-            blocks = _read_blocks(values.pop("blocks", ()))
-            run = decode(cls, {**values, "blocks": []}, {ArmConditions: _read_arms})
-            return replace(run, blocks=blocks).checked()
+            return decode(cls, values).checked()
         except (ValueError, OverflowError) as error:
             raise InputError(f"not a whole Run record: {error}", file=file) from error
 
@@ -161,23 +168,6 @@ class Run:
         if twice:
             raise ValueError(f"duplicate block: {twice[0]}, {twice[1]}, repeat {twice[2]}")
         return self
-
-
-def _read_arms(records: Any) -> dict[str, ArmConditions]:
-    return {name: ArmConditions.from_record(record) for name, record in records.items()}
-
-
-def _read_blocks(records: Any) -> tuple[Block, ...]:
-    if not isinstance(records, list | tuple):
-        raise ValueError("blocks must be a list")
-    return tuple(_read_block(number, record) for number, record in enumerate(records, start=1))
-
-
-def _read_block(number: int, record: dict[str, Any]) -> Block:
-    try:
-        return Block.from_record(record)
-    except (InputError, ValueError) as error:
-        raise ValueError(f"block {number}: {error}") from error
 
 
 def arm_of(run: Run, asked: str | None) -> str:

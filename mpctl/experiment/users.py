@@ -12,6 +12,7 @@ from enum import StrEnum
 from statistics import NormalDist
 
 from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.records import Record
 
 FEW = 10  # requests since the start; whoever tried an engine out sent as many
 _RARE_PER_S = 0.005  # three requests in the ten minutes of a measurement
@@ -213,7 +214,7 @@ class TrafficWindow:
 
 
 @dataclass(frozen=True)
-class UsersTraffic:
+class UsersTraffic(Record):
     """A measurement of users' requests, of which there are at most ``planned`` windows. ``copies``: the candidate gets
     copies. ``equal_share``: as many as one pod of the baseline; ``stopped``: why it was stopped for the users' sake."""
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
-from mpctl.records import decode, encode
+from mpctl.records import Record, form
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
@@ -77,9 +77,13 @@ class Traffic:
         return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest()))
 
 
+def _without_prompts(traffic: tuple[Traffic, ...]) -> list[Traffic]:
+    return [kind.without_prompts() for kind in traffic]
+
+
 @dataclass(frozen=True)
-class Workload:
-    """A planned measurement.
+class Workload(Record):
+    """A planned measurement; a record has no texts of prompts, which :meth:`with_prompts` adds again.
 
     ``concurrency``: closed loop, requests in flight; ``rates``: open loop, arrivals per second whether or not the
     engine keeps up; ``temperatures``: 0 is greedy, which makes outputs comparable. ``repeats``: rounds at most;
@@ -89,7 +93,7 @@ class Workload:
     ``calibrate``: measure the load client's own error before the first round.
     """
 
-    traffic: tuple[Traffic, ...]
+    traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
     repeats: int
     requests: int
     concurrency: tuple[int, ...] = (1,)
@@ -256,15 +260,6 @@ class Workload:
     def digest(self) -> str:
         """sha256 over everything that determines the requests."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
-
-    def to_record(self) -> dict[str, Any]:
-        """Return a JSON object, without the texts of the prompts."""
-        return encode(replace(self, traffic=tuple(kind.without_prompts() for kind in self.traffic)))
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Workload:
-        """Read the value that :meth:`to_record` wrote; :meth:`with_prompts` adds the prompts again."""
-        return decode(cls, record)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

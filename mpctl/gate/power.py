@@ -16,6 +16,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, Comparison, cell_shares
 from mpctl.gate.policy import Policy
+from mpctl.records import Record
 from mpctl.stats.confidence import SHARE_TAIL, gap_beyond, values_needed
 from mpctl.stats.sequential import chance_to_show, fewest_rounds
 
@@ -73,7 +74,7 @@ def _within(logs: list[float], between: float, size: float) -> float:
 
 
 @dataclass(frozen=True)
-class Noise:
+class Noise(Record):
     """Noise of a measurement, and its ``source`` in words."""
 
     source: str

@@ -107,6 +107,15 @@ class Spec:
         head: dict[str, Json] = {"method": name} if name else {}
         return head | {key: thaw(value) for key, value in self.settings.items()}
 
+    def to_record(self) -> dict[str, Json]:
+        """The setting of an engine, empty for ``none``."""
+        return self.config() or {}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Json]) -> Spec:
+        """The value :meth:`to_record` wrote."""
+        return from_config(record)
+
     def _engine_name(self) -> str:
         return (self.known.engine_method if self.known else None) or self.method
 

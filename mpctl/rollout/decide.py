@@ -229,7 +229,7 @@ def accepting_downtime(decision: Decision) -> Decision:
         why=f"{plan.why}; an old engine may go first",
         scaling=operation.scaling,
         # The retained baseline may be gone by then, and the restored service have the traffic.
-        instant=plan.instant and "unshift" not in operation.done,
+        uses_retained_baseline=plan.uses_retained_baseline and "unshift" not in operation.done,
     )
     return Decision(Act.OPEN, plan=again)
 
@@ -248,9 +248,9 @@ def in_place_of(unfinished: Operation, *, why: str) -> Plan:
         goal=plan.goal if forward else plan.baseline,
         spec=plan.spec if forward else plan.baseline_spec,
         baseline_spec=None,
-        instant=plan.instant,
-        restores=plan.restores,
-        keeps=plan.keeps,
+        uses_retained_baseline=plan.uses_retained_baseline,
+        restored_revision=plan.restored_revision,
+        kept_fields=plan.kept_fields,
     )
 
 

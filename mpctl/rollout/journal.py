@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, Operation, StepResult, opened, operations
@@ -53,7 +52,7 @@ class Journal:
         self, operation: Operation, step: str, result: StepResult, *, then: str = "", with_next: bool = False
     ) -> Operation:
         """Write down what a step found out, and that the step ``then`` is about to act."""
-        data = encode(result)
+        data = result.to_record()
         return self._extended(self._append(operation.id, Event.DONE, step, data, then=then, with_next=with_next))
 
     def fail(self, operation_id: str, reason: str) -> Operation:

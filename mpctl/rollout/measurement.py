@@ -31,7 +31,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
 from mpctl.methods import Spec
-from mpctl.records import decode, encode, restored
+from mpctl.records import encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
 from mpctl.rollout.revision import spec_text
@@ -129,11 +129,11 @@ class Measurement:
 
     def keep_traffic(self, traffic: UsersTraffic) -> None:
         """Write what users' requests showed so far."""
-        self.store.save(self.id, _TRAFFIC, encode(traffic))
+        self.store.save(self.id, _TRAFFIC, traffic.to_record())
 
     def traffic(self) -> UsersTraffic | None:
         """What users' requests showed so far; None where they were not measured."""
-        return load_record(self.store, self.id, _TRAFFIC, lambda record: decode(UsersTraffic, record))
+        return load_record(self.store, self.id, _TRAFFIC, UsersTraffic.from_record)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -319,8 +319,8 @@ class Measurement:
     def _calibration(self) -> Calibration | None:
         pending = self._pending.get("calibration")
         if pending is not None:
-            return decode(Calibration, pending)
-        return load_record(self.store, self.id, "calibration", lambda record: decode(Calibration, record))
+            return Calibration.from_record(pending)
+        return load_record(self.store, self.id, "calibration", Calibration.from_record)
 
     def _calibrate(self) -> None:
         if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
@@ -331,7 +331,7 @@ class Measurement:
         if calibration is None:
             self.progress.note("the load client could not be calibrated here")
             return
-        self._pending["calibration"] = encode(calibration)
+        self._pending["calibration"] = calibration.to_record()
         self.progress.note(describe(calibration))
 
     def _round(self, arms: tuple[str, ...], repeat: int) -> None:

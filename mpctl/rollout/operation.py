@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import partial
 from typing import Any, TypeVar
 
 from mpctl.errors import Conflict
-from mpctl.records import decode, restored
+from mpctl.records import Record, restored
 from mpctl.rollout.ledger import Entry, Event, live_revisions
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.ports import RetainedBaseline
 from mpctl.rollout.revision import Revision
 
-GROWN = "grown"  # not a step that acts: an entry with the replicas that the autoscaler started meanwhile
+RESIZED = "grown"  # not a step that acts: the entry with the replicas that the autoscaler started meanwhile
 RETIRE_BAKED = "retire-baked"  # the step that ends a baseline retained for the bake
 
 
@@ -36,7 +35,7 @@ class Ending(StrEnum):
     RESTARTED = "restarted"
 
 
-class StepResult:
+class StepResult(Record):
     """The result of a step: a frozen dataclass, written to the ledger by its fields and read back as its type."""
 
 
@@ -46,7 +45,7 @@ class Nothing(StepResult):
 
 
 @dataclass(frozen=True)
-class Grown(StepResult):
+class Resized(StepResult):
     """Replicas that the autoscaler ran when an interrupted rollback continued."""
 
     replicas: int
@@ -66,6 +65,7 @@ class Operation:
     done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     begun: str = ""
     failure: str = ""
+    replicas: int | None = None  # that ran when an interrupted rollback continued, where more than the plan found
     ending: Ending | None = None
     closed_at: str = ""
     detail: str = ""
@@ -78,17 +78,15 @@ class Operation:
         """
         if step not in self.done:
             return None
-        read = partial(decode, kind)
-        return restored(f"result of step {step} of {self.id}", read, self.done[step], hint="restore the ledger")
+        what = f"result of step {step} of {self.id}"
+        return restored(what, kind.from_record, self.done[step], hint="restore the ledger")
 
     @property
     def scaling(self) -> dict[str, Any] | None:
-        """The autoscaler as the plan found it, with the replicas at which it is pinned: those of the plan, or the
-        greater number that ran when an interrupted rollback continued (``GROWN``)."""
-        if self.plan.scaling is None:
-            return None
-        grown = self.result(GROWN, Grown)
-        return self.plan.scaling if grown is None else {**self.plan.scaling, "replicas": grown.replicas}
+        """The autoscaler as the plan found it, with the replicas at which it is pinned."""
+        if self.plan.scaling is None or self.replicas is None:
+            return self.plan.scaling
+        return {**self.plan.scaling, "replicas": self.replicas}
 
     @property
     def _retains(self) -> bool:
@@ -112,7 +110,7 @@ class Operation:
             downtime=plan.downtime,
             scaling=self.scaling,
             route=plan.route,
-            instant=plan.route is not None and self._retains,
+            uses_retained_baseline=plan.route is not None and self._retains,
             by=plan.by if automatic else "",
         )
 
@@ -121,6 +119,8 @@ class Operation:
         match entry.event:
             case Event.BEGUN:
                 return replace(self, begun=entry.step)
+            case Event.DONE if entry.step == RESIZED:
+                return replace(self, begun=entry.then, replicas=Resized.from_record(entry.data).replicas)
             case Event.DONE:
                 return replace(self, begun=entry.then, done={**self.done, entry.step: entry.data})
             case Event.FAILED:

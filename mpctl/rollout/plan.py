@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -12,12 +12,9 @@ from typing import Any
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
-from mpctl.records import Reader, Writer, decode, encode
+from mpctl.records import Record, form
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.revision import SPEC_READER, SPEC_WRITER, Manifest, Revision, spec_text
-
-_WRITERS: dict[type, Writer] = {**SPEC_WRITER, Policy: Policy.to_record, Manifest: Manifest.to_record}
-_READERS: dict[type, Reader] = {**SPEC_READER, Policy: Policy.from_record, Manifest: Manifest.from_record}
+from mpctl.rollout.revision import Manifest, Revision, spec_text
 
 
 class Kind(StrEnum):
@@ -42,70 +39,47 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Everything an operation will do, pinned when it is opened.
-
-    - ``baseline``: the manifest it starts from; ``goal``: the manifest to end with.
-    - ``spec`` and ``baseline_spec``: the speculation of each, None where nobody read it.
-    - ``workload``: the name of the stored workload; ``load``: where its client runs: local (the machine of the command)
-      or job (the cluster), there in ``load_pods`` pods.
-    - ``draft``: the head or model that drafts, empty where none is loaded; ``target_model``: the model it drafts for.
-    - ``undoes``: the operation that a rollback undoes; ``why``: its cause; ``automatic``: the undone rollout itself
-      asked for the rollback, so its command continues with it.
-    - ``downtime``: the service may be down while an engine starts.
-    - ``scaling``: the autoscaler as it was found, None without one.
-    - ``overwrites``: ``baseline`` is another writer's change, which was asked to be overwritten.
-    - ``restores``: the revision to restore where ``goal`` also holds what another writer changed, else 0; ``keeps``:
-      paths of those fields.
-    - ``route``: the users' route as it was found, None where none is touched; ``traffic_steps``: percentages of it that
-      the candidate gets one after the other, each held for ``step_duration_s``; ``mirror_percent``: of its requests
-      the candidate gets copies before that, for as long; 0 for none.
-    - ``by``: the program that decided it by itself, ``watch``; empty for a person.
-    - ``releases``: an older retained baseline ends first; ``instant``: for a rollback, the goal's arm was retained and
-      gets the route before anything else.
-    - ``bake_s``: how long the promoted arm is watched under users' traffic before the rollout ends; ``bake_baseline``:
-      where promoted pods are replaced, the baseline is started again for that time.
-    - ``placement``: where the arms are measured; ``users``: the load that users brought before, None where nobody read
-      it; ``users_share_percent``: the share of users' requests that may meet the candidate while it is measured, 0
-      for none.
-    - ``prediction``: what the payoff model said before anything was measured, None where it had no figure.
-    """
+class Plan(Record):
+    """Everything an operation will do, pinned when it is opened. A record has the manifests without their texts."""
 
     kind: Kind
     strategy: Strategy
-    baseline: Manifest
-    goal: Manifest
-    spec: Spec | None
+    baseline: Manifest  # the operation starts from it
+    goal: Manifest  # and ends with it
+    spec: Spec | None  # the goal's speculation; None where nobody read it
     baseline_spec: Spec | None = None
     policy: Policy = field(default_factory=Policy)
-    workload: str = ""
+    workload: str = ""  # name of the stored workload
     ready_timeout_s: float = 600.0
     keep_baseline: bool = False
-    undoes: str | None = None
-    why: str = ""
-    automatic: bool = False
-    draft: str = ""
-    target_model: str = ""
-    downtime: bool = False
-    scaling: dict[str, Any] | None = None
-    overwrites: bool = False
-    load: str = "local"
-    load_pods: int = 1
-    route: dict[str, Any] | None = None
-    traffic_steps: tuple[int, ...] = ()
-    step_duration_s: float = 0.0
-    mirror_percent: int = 0
-    releases: bool = False
-    instant: bool = False
-    by: str = ""
-    restores: int = 0
-    keeps: tuple[str, ...] = ()
-    prediction: dict[str, Any] | None = None
-    bake_s: float = 0.0
-    bake_baseline: bool = False
-    placement: Placement = Placement.SERVICE
-    users: UserLoad | None = None
-    users_share_percent: int = 0
+    undoes: str | None = None  # the operation that a rollback undoes
+    why: str = ""  # the cause of a rollback
+    automatic: bool = False  # the undone rollout itself asked for the rollback, so its command continues with it
+    draft: str = ""  # the head or model that drafts; empty where none is loaded
+    target_model: str = ""  # the model it drafts for
+    downtime: bool = False  # the service may be down while an engine starts
+    scaling: dict[str, Any] | None = None  # the autoscaler as it was found; None without one
+    overwrites: bool = False  # ``baseline`` is another writer's change, which was asked to be overwritten
+    load: str = "local"  # where the load client runs: local (the machine of the command) or job (the cluster)
+    load_pods: int = 1  # pods of the Job
+    route: dict[str, Any] | None = None  # users' route as it was found; None where none is touched
+    traffic_steps: tuple[int, ...] = ()  # percentages of users' requests for the candidate, one after the other
+    step_duration_s: float = 0.0  # how long each of them and the mirror lasts
+    mirror_percent: int = 0  # of users' requests, copied to the candidate before the first traffic step
+    # An older rollout's, before anything starts.
+    deletes_retained_baseline: bool = field(default=False, metadata=form(name="releases"))
+    # A rollback gives it the route before anything else.
+    uses_retained_baseline: bool = field(default=False, metadata=form(name="instant"))
+    by: str = ""  # the program that decided by itself, ``watch``; empty for a person
+    # Where ``goal`` also has another writer's changes: the revision to restore, else 0; and the paths of those changes.
+    restored_revision: int = field(default=0, metadata=form(name="restores"))
+    kept_fields: tuple[str, ...] = field(default=(), metadata=form(name="keeps"))
+    prediction: dict[str, Any] | None = None  # the payoff model's, before anything was measured; None without a figure
+    bake_s: float = 0.0  # how long the promoted arm is watched under users' traffic before the rollout ends
+    bake_baseline: bool = False  # where pods are replaced, the baseline is started again for that time
+    placement: Placement = Placement.SERVICE  # where the arms are measured
+    users: UserLoad | None = None  # the load that users brought before; None where nobody read it
+    users_share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
 
     @property
     def baseline_arm(self) -> Arm:
@@ -174,16 +148,3 @@ class Plan:
         """sha256 over the whole plan, for reports; numbers of revisions, given when it is opened, do not count."""
         named = {"baseline": self.baseline.digest, "goal": self.goal.digest}
         return hashlib.sha256(json.dumps({**self.to_record(), **named}, sort_keys=True).encode()).hexdigest()
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object, without the texts of the manifests."""
-        return encode(self, _WRITERS)
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Plan:
-        """The value :meth:`to_record` wrote, without the texts of the manifests.
-
-        Raises:
-            ValueError: a field is missing, unknown or of another type.
-        """
-        return decode(cls, record, _READERS)

@@ -47,7 +47,7 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     merged = keeping(start, live, history.revisions)
     if merged.goal.text == live.text and live.text != revision.text:
         confirmed(live, replace(revision, text=live.text), serving)
-        return Decision(Act.ALREADY, preserved=merged.keeps)
+        return Decision(Act.ALREADY, preserved=merged.kept_fields)
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
@@ -73,9 +73,9 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Re
         plan,
         baseline=Manifest.of(live.text),
         goal=Manifest.of(merged.text),
-        restores=plan.restores or plan.goal.number,
-        keeps=merged.preserved,
-        instant=False,  # the retained baseline is another arm than the merged one
+        restored_revision=plan.restored_revision or plan.goal.number,
+        kept_fields=merged.preserved,
+        uses_retained_baseline=False,  # the retained baseline is another arm than the merged one
     )
 
 
@@ -157,7 +157,7 @@ def require_restored(context: Context, operation: Operation) -> Restored:
     plan, live = operation.plan, context.platform.read()
     verified = operation.result("verify", Verified)
     digest = text_digest(live.text)
-    number = plan.restores or plan.goal.number
+    number = plan.restored_revision or plan.goal.number
     as_left = digest in (plan.goal.digest, verified.digest if verified else "")
     if not as_left and own_changes(plan.goal.text, live.text):
         raise Conflict(
@@ -177,7 +177,7 @@ def require_restored(context: Context, operation: Operation) -> Restored:
             hint="stop whatever else starts this engine, then run the same command again",
         )
     added = verified.added if verified else ()
-    if as_left and not plan.restores:
+    if as_left and not plan.restored_revision:
         return Restored(serving, added, revision=number)
     recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
     preserved = tuple(path for path in kept_fields(recorded, live.text) if path not in added)

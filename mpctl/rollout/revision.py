@@ -9,14 +9,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from mpctl.errors import MpctlError, Tampered
-from mpctl.methods import Spec, from_config
-from mpctl.records import Reader, Writer, decode, encode, restored
-
-SPEC_WRITER: dict[type, Writer] = {Spec: lambda spec: spec.config() or {}}
-SPEC_READER: dict[type, Reader] = {Spec: from_config}
+from mpctl.methods import Spec
+from mpctl.records import decode, encode, restored
 
 
 def spec_text(spec: Spec | None) -> str:
@@ -50,7 +48,7 @@ class Revision:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object; the digest is written beside the text so that a damaged copy shows."""
-        return {**encode(self, SPEC_WRITER), "digest": self.digest}
+        return {**encode(self), "digest": self.digest}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any], *, where: str = "") -> Revision:
@@ -63,9 +61,8 @@ class Revision:
         digest = str(values.pop("digest", ""))
         number = f"revision {values.get('number', '?')}"
         named = f"{where}: {number}" if where else number
-        revision = restored(
-            named, lambda r: decode(cls, r, SPEC_READER), values, hint="restore it from a copy; nothing was changed"
-        )
+        hint = "restore it from a copy; nothing was changed"
+        revision = restored(named, partial(decode, cls), values, hint=hint)
         if revision.digest != digest:
             raise Tampered(f"{named}: its text does not have the recorded digest {digest[:12]}")
         return revision

@@ -13,11 +13,10 @@ from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
-from mpctl.records import encode
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import in_place_of
 from mpctl.rollout.journal import Journal
-from mpctl.rollout.operation import GROWN, Ending, Grown, Operation, StepResult
+from mpctl.rollout.operation import RESIZED, Ending, Operation, Resized, StepResult
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.restore import is_known, keeping
 from mpctl.rollout.sequences import Step, sequence
@@ -70,8 +69,8 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
     candidate = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
-    if plan.restores:
-        candidate = f"revision {plan.restores} with {', '.join(plan.keeps)} as another writer changed it"
+    if plan.restored_revision:
+        candidate = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
     first = sequence(plan, rolls=context.platform.rolls)[0]
@@ -91,16 +90,18 @@ def run(context: Context, operation: Operation) -> Operation:
     journal = Journal(context)
     operation = journal.read(operation.id)
     require_prompts(context, operation)
-    return _run(context, journal, operation)
-
-
-def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
     require_own_change(context, operation.plan)
-    if operation.plan.kind is Kind.ROLLBACK:
-        return _run_rollback(context, journal, operation)
-    if operation.plan.kind is Kind.RETIRE:
-        _run_steps(context, journal, operation)
-        return journal.close(operation.id, Ending.RETIRED, operation.plan.why)
+    match operation.plan.kind:
+        case Kind.ROLLBACK:
+            return _run_rollback(context, journal, operation)
+        case Kind.RETIRE:
+            _run_steps(context, journal, operation)
+            return journal.close(operation.id, Ending.RETIRED, operation.plan.why)
+        case Kind.ROLLOUT | Kind.RESTART:
+            return _run_change(context, journal, operation)
+
+
+def _run_change(context: Context, journal: Journal, operation: Operation) -> Operation:
     if not operation.failure:
         try:
             operation = _run_steps(context, journal, operation)
@@ -114,9 +115,10 @@ def _run(context: Context, journal: Journal, operation: Operation) -> Operation:
     # The error at the end says why a step failed, the table has the verdict.
     event = f"step {operation.begun} failed" if ending is Ending.FAILED else ending.value
     context.progress.note(f"{event}: the service is restored")
-    why = f"{operation.id} {ending.value}: {detail}"
-    back = operation.undo_plan(why=why, automatic=True)
-    _run(context, journal, _open(context, journal, _from_live(context, back) or back))
+    planned = operation.undo_plan(why=f"{operation.id} {ending.value}: {detail}", automatic=True)
+    rollback = _open(context, journal, _with_foreign_changes(context, planned) or planned)
+    require_own_change(context, rollback.plan)
+    _run_rollback(context, journal, rollback)
     return journal.operation(operation.id)
 
 
@@ -127,7 +129,7 @@ def _run_steps(context: Context, journal: Journal, operation: Operation) -> Oper
             break
         operation = journal.begin(operation, step.name)
         result = _act(step, context, operation)
-        ends = _rejected(replace(operation, done={**operation.done, step.name: encode(result)}))
+        ends = _rejected(replace(operation, done={**operation.done, step.name: result.to_record()}))
         with_next = not ends and step.ends_together(following)
         then = "" if ends or following is None else following.name
         operation = journal.done(operation, step.name, result, then=then, with_next=with_next)
@@ -190,10 +192,10 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
     try:
         operation = _run_steps(context, journal, operation)
     except MpctlError as error:
-        anew = _over_foreign_change(context, journal, operation)
-        if anew is not None:
+        replacement = _over_foreign_change(context, journal, operation)
+        if replacement is not None:
             context.progress.note(f"{error.message}; that change is kept")
-            return _run_rollback(context, journal, _open(context, journal, anew))
+            return _run_rollback(context, journal, _open(context, journal, replacement))
         _unpin_blocked(context, operation)
         # A write that the cluster refuses is no wrong input of the user, who asked for a rollback.
         refused = isinstance(error, InputError) and context.platform.live_text() is not None
@@ -218,7 +220,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     rollback, abandon = context.command("rollback"), context.command("abandon")
     if context.platform.live_text() is None:
         return error.hint or f"'{abandon}' ends the operation and removes the candidate"
-    if isinstance(error, Conflict) and _from_live(context, in_place_of(operation, why="")) is None:
+    if isinstance(error, Conflict) and _with_foreign_changes(context, in_place_of(operation, why="")) is None:
         exact = context.command("rollback", "--exact")
         return (
             f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
@@ -228,7 +230,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     return again if error.hint is None else f"{again}; {error.hint}"
 
 
-def _from_live(context: Context, plan: Plan) -> Plan | None:
+def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
     """The rollback from the live manifest, which another writer may have changed; None where the fields to restore
     were changed, or nothing is live."""
     if context.platform.live_text() is None:
@@ -247,7 +249,7 @@ def _over_foreign_change(context: Context, journal: Journal, operation: Operatio
     start = in_place_of(operation, why=operation.plan.why)
     if len(_undone_by(operation, journal.operations())) > _FOREIGN_CHANGES:
         return None
-    plan = _from_live(context, start)
+    plan = _with_foreign_changes(context, start)
     if plan is None or is_known(start, plan.baseline.text):
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
@@ -266,7 +268,7 @@ def _pinned_at_its_size(context: Context, journal: Journal, operation: Operation
         return operation
     context.scaler.unpin(scaling)  # a pin at the recorded number would be taken for another writer's change
     context.progress.note(f"the autoscaler started more meanwhile: {current['replicas']}, {scaling['replicas']} before")
-    return journal.done(operation, GROWN, Grown(current["replicas"]))
+    return journal.done(operation, RESIZED, Resized(current["replicas"]))
 
 
 def _unpin_blocked(context: Context, operation: Operation) -> None:
@@ -286,10 +288,10 @@ def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
     """Ids of the operations that a rollback undoes: a forced rollback also undoes the blocked one that it replaces."""
     by_id = {op.id: op for op in every}
     undone: set[str] = set()
-    above = operation.plan.undoes
-    while above is not None and above not in undone and above in by_id:
-        undone.add(above)
-        above = by_id[above].plan.undoes
+    name = operation.plan.undoes
+    while name is not None and name not in undone and name in by_id:
+        undone.add(name)
+        name = by_id[name].plan.undoes
     return undone
 
 

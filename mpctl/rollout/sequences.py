@@ -93,7 +93,7 @@ def _rollout(plan: Plan, rolls: bool) -> _Rows:
     baked = side_by_side and bool(plan.bake_s) and (plan.bake_baseline or not rolls)
     yield True, _RECORD
     yield plan.scaling, _PIN
-    yield plan.releases, Step("release", release)
+    yield plan.deletes_retained_baseline, Step("release", release)
     yield not side_by_side, Step("measure-baseline", measure_baseline)
     yield not side_by_side, _SWITCH
     yield pair, Step("start-copy", start_copy)
@@ -125,7 +125,7 @@ def _rollout(plan: Plan, rolls: bool) -> _Rows:
 def _rollback(plan: Plan, rolls: bool) -> _Rows:
     """Where pods are replaced, the service is written and there is no second arm to start. With a retained baseline,
     users are routed to it first, and stay there until the service is restored behind it."""
-    retained, pinned = rolls and plan.instant, rolls and plan.scaling
+    retained, pinned = rolls and plan.uses_retained_baseline, rolls and plan.scaling
     routed, side_by_side = rolls and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
     yield retained, Step("redirect", redirect)
     yield routed and not retained, _UNSHIFT

@@ -21,7 +21,7 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
 from mpctl.methods import METHODS, Spec
-from mpctl.records import decode, encode
+from mpctl.records import Record, decode
 from mpctl.stats.confidence import Stage, mean_interval
 
 RECORD = "reference"  # the name of the record of the operation that promoted
@@ -93,7 +93,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Reference:
+class Reference(Record):
     """The measurement behind a promotion. ``spec``: in words; ``lookup``: the method drafts from text that repeats, so
     that a low acceptance says nothing of a model; ``shares`` of the classes of traffic, empty where unknown."""
 
@@ -144,21 +144,17 @@ class Reference:
             weights = [float(i == slowest) for i in range(len(each))]
         return _mixed(each, [w / sum(weights) for w in weights])
 
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return encode(self)
-
     @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Reference:
+    def from_record(cls, record: Any) -> Reference:
         """The value :meth:`to_record` wrote.
 
         Raises:
             ValueError: a field is missing, unknown or of another type, or there is no band.
         """
-        made = decode(cls, record)
-        if not made.bands or any(not b.batch > 0 or not b.tokens_per_step.value > 0 for b in made.bands):
+        reference = decode(cls, record)
+        if not reference.bands or any(not b.batch > 0 or not b.tokens_per_step.value > 0 for b in reference.bands):
             raise ValueError("no band with a load and tokens per step above zero")
-        return made
+        return reference
 
 
 def batch_of(window: Window, seconds: float, engines: int = 1) -> float | None:

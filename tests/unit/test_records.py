@@ -1,12 +1,12 @@
 """Records: a dataclass comes back as it was written, and a damaged one is named with its field."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import pytest
 
 from mpctl.errors import MpctlError
-from mpctl.records import decode, encode, restored
+from mpctl.records import decode, encode, form, restored
 
 
 class Kind(StrEnum):
@@ -27,6 +27,13 @@ class Own:
 
     __hash__ = None
 
+    def to_record(self) -> str:
+        return self.text
+
+    @classmethod
+    def from_record(cls, record: str) -> "Own":
+        return cls(record.strip())
+
 
 @dataclass(frozen=True)
 class Outer:
@@ -34,17 +41,17 @@ class Outer:
     kind: Kind
     inner: tuple[Inner, ...] = ()
     own: Own | None = None
-
-
-WRITERS, READERS = {Own: lambda own: own.text}, {Own: lambda text: Own(text.strip())}
+    later: int = field(default=0, metadata=form(name="earlier"))
+    sizes: tuple[int, ...] = field(default=(), metadata=form(write=sum, read=lambda total: (total,)))
 
 
 @pytest.mark.parametrize("own", [None, Own("x")])
 def test_a_record_is_read_back_as_it_was_written(own):
-    value = Outer("n", Kind.A, (Inner(1.5), Inner()), own)
-    record = encode(value, WRITERS)
-    assert record == {"name": "n", "kind": "a", "inner": [{"x": 1.5}, {"x": 0.0}], "own": own and own.text}
-    assert decode(Outer, record, READERS) == value
+    value = Outer("n", Kind.A, (Inner(1.5), Inner()), own, later=2, sizes=(3,))
+    record = encode(value)
+    inner = [{"x": 1.5}, {"x": 0.0}]
+    assert record == {"name": "n", "kind": "a", "inner": inner, "own": own and own.text, "earlier": 2, "sizes": 3}
+    assert decode(Outer, record) == value
 
 
 @pytest.mark.parametrize(
@@ -63,7 +70,7 @@ def test_a_record_is_read_back_as_it_was_written(own):
 )
 def test_a_damaged_record_is_named_with_its_field(record, reason):
     def read(given):
-        return decode(Outer, given, READERS)
+        return decode(Outer, given)
 
     with pytest.raises(MpctlError) as caught:
         restored("record x of y", read, record, hint="restore it")

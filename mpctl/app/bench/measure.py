@@ -30,7 +30,7 @@ from mpctl.gate.power import Noise
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
-from mpctl.records import decode, encode, restored
+from mpctl.records import restored
 from mpctl.rollout.measurement import Measurement
 
 
@@ -90,7 +90,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
         write_run(file, run)
         if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
             _keep_noise(home, arms, Noise.of(Analysis.of(run, policy), run_id))
-        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **encode(ended)})
+        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended.to_record()})
     analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
     return Measured(run, analysis, compared, file, ended.rounds, ended.ended)
@@ -123,11 +123,10 @@ def _planned(
         return noise
 
     recorded_noise = read_json(file, hint="delete it; it is measured again")
-    known = (
-        arms.noise()
-        if recorded_noise is None
-        else restored(file, lambda r: decode(Noise, r), recorded_noise, hint="delete it")
-    )
+    if recorded_noise is None:
+        known = arms.noise()
+    else:
+        known = restored(file, Noise.from_record, recorded_noise, hint="delete it")
     planned, power = plan_rounds(request.measurement, workload, policy, known, calibrate)
     if power:
         console.note(power)
@@ -140,7 +139,7 @@ def _noise_file(home: Path, arms: Arms) -> Path:
 
 def _keep_noise(home: Path, arms: Arms, noise: Noise | None) -> None:
     if noise is not None:
-        write_json(_noise_file(home, arms), encode(noise))
+        write_json(_noise_file(home, arms), noise.to_record())
 
 
 @contextmanager

@@ -111,7 +111,9 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
         return plan, (f"{ends}: {retained.pods_ready} of its pods are ready, the service has {retained.pods}",)
     try:
         # Whoever writes the route: it is restored once the service is.
-        return replace(plan, instant=True, route=session.platform.route(retained.route, (), force=True)), ()
+        return replace(
+            plan, uses_retained_baseline=True, route=session.platform.route(retained.route, (), force=True)
+        ), ()
     except (InputError, Refused) as error:
         return plan, (f"{ends}: {error.message}",)
 
@@ -124,11 +126,11 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     if session.platform.rolls:
         down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {ROLLING}"
         down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
-    if plan.instant and plan.route is not None:
+    if plan.uses_retained_baseline and plan.route is not None:
         moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
         down = f"{moved}, then the service is restored: {down}"
-    if plan.keeps:
-        down += f"; kept as others changed it: {', '.join(plan.keeps)}"
+    if plan.kept_fields:
+        down += f"; kept as others changed it: {', '.join(plan.kept_fields)}"
     if plan.overwrites:
         down += "; the live manifest was changed by another writer and is recorded as a revision first"
     return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

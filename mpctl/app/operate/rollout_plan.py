@@ -91,7 +91,7 @@ class RolloutPlanner:
             traffic_steps=traffic.steps_percent,
             step_duration_s=traffic.step_duration_s,
             mirror_percent=traffic.mirror_percent,
-            releases=fit.releases,
+            deletes_retained_baseline=fit.releases,
             by=request.by,
             prediction=prediction,
             bake_s=fit.bake_s,

@@ -133,7 +133,7 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     one = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
     found, notes = fitted(one, keep_baseline=True)
     assert one.platform.asked == (True, False, True)
-    assert found.releases
+    assert found.deletes_retained_baseline
     assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
     assert rollout_plan.describe_rollback(one, found) == "one write, the baseline is retained"
 
@@ -151,7 +151,7 @@ def kept(**changes):
 def test_a_rollback_to_the_kept_arm_is_one_write():
     one = session(kept=kept())
     found, notes = rollback.as_found(one, back())
-    assert (found.instant, found.route, notes) == (True, ROUTE, ())
+    assert (found.uses_retained_baseline, found.route, notes) == (True, ROUTE, ())
     assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
         one, found
     )
@@ -167,7 +167,7 @@ def test_a_rollback_to_the_kept_arm_is_one_write():
 )
 def test_a_kept_arm_that_cannot_serve_is_said_and_not_used(platform, said):
     found, notes = rollback.as_found(session(**platform), back())
-    assert (found.instant, found.route) == (False, None)
+    assert (found.uses_retained_baseline, found.route) == (False, None)
     assert said in notes[0]
 
 

@@ -12,7 +12,6 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash
 from mpctl.errors import MpctlError
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, accepting_downtime
-from mpctl.rollout.operation import GROWN
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import Arm, Phase
 
@@ -133,7 +132,7 @@ def last_step(memory):
 
 
 def test_another_way_back_in_its_place_knows_the_size():
-    operation = replace(stuck().unfinished(), done={GROWN: {"replicas": 6}})
+    operation = replace(stuck().unfinished(), replicas=6)
     decision = accepting_downtime(Decision(Act.RESUME, operation=operation))
     assert decision.plan.scaling == {**SCALING, "replicas": 6}
     assert operation.undo_plan(why="").scaling == {**SCALING, "replicas": 6}

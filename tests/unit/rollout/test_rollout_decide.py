@@ -287,5 +287,5 @@ def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
 
 @pytest.mark.parametrize(("done", "instant"), [({}, True), ({"unshift": {}}, False)])
 def test_the_retained_baseline_gets_the_traffic_again_only_while_it_has_it(done, instant):
-    going = replace(BY_HAND, plan=replace(BY_HAND.plan, instant=True), done=done)
-    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.instant is instant
+    going = replace(BY_HAND, plan=replace(BY_HAND.plan, uses_retained_baseline=True), done=done)
+    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.uses_retained_baseline is instant

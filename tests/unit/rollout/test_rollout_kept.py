@@ -75,7 +75,7 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     kept(memory)
     plan_back = memory.decide_back().plan
     del memory.disk.engines[BESIDE]
-    found = replace(plan_back, scaling=SCALING, route=ROUTE, instant=True)
+    found = replace(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
     runner.run(memory.context, runner.open_plan(memory.context, found))
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []
@@ -182,7 +182,7 @@ def test_a_next_rollout_ends_the_kept_arm_first_and_retire_ends_it_alone():
     done = runner.run(memory.context, runner.open_plan(memory.context, retire))
     assert done.ending is Ending.RETIRED
     check(memory, CANDIDATE_TEXT)
-    back = wanted(baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, releases=True, traffic_steps=())
+    back = wanted(baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, deletes_retained_baseline=True, traffic_steps=())
     runner.run(other.context, runner.open_plan(other.context, back))
     check(other, BASELINE_TEXT)
     assert list(other.operations()[-1].done)[:3] == ["record", "pin", "release"]

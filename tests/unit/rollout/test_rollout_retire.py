@@ -60,7 +60,14 @@ def test_an_interrupted_retirement_goes_on_with_the_same_command_and_stops_no_ro
         check(again, CANDIDATE_TEXT)
         assert again.endings() == ["promoted", "retired"]  # the same operation, not another one
         other = guard(memory.again())
-        rollout(other, baseline=CANDIDATE_TEXT, goal=BASELINE_TEXT, releases=True, traffic_steps=(), route=None)
+        rollout(
+            other,
+            baseline=CANDIDATE_TEXT,
+            goal=BASELINE_TEXT,
+            deletes_retained_baseline=True,
+            traffic_steps=(),
+            route=None,
+        )
         check(other, BASELINE_TEXT)
         assert None not in other.endings()
 

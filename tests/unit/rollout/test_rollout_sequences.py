@@ -19,7 +19,7 @@ ROLLOUTS = {
     "plain": {},
     "pinned": {"scaling": SCALING},
     "draft": {"draft": "a/head"},
-    "older baseline retained": {"releases": True},
+    "older baseline retained": {"deletes_retained_baseline": True},
     "baseline retained": {"keep_baseline": True},
     "baked": {"bake_s": 60.0},
     "baked, baseline retained": {"bake_s": 60.0, "keep_baseline": True},
@@ -29,7 +29,7 @@ ROLLOUTS = {
     "everything": {
         "scaling": SCALING,
         "draft": "a/head",
-        "releases": True,
+        "deletes_retained_baseline": True,
         "keep_baseline": True,
         "bake_s": 60.0,
         "traffic_steps": (10,),
@@ -46,7 +46,7 @@ ROLLBACKS = {
     "plain": {},
     "pinned": {"scaling": SCALING},
     "routed": ROUTED,
-    "baseline retained": {"instant": True, "scaling": SCALING, **ROUTED},
+    "baseline retained": {"uses_retained_baseline": True, "scaling": SCALING, **ROUTED},
 }
 VARIANTS = {
     Kind.ROLLOUT: ROLLOUTS | PLACEMENTS,

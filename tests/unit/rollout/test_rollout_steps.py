@@ -83,6 +83,6 @@ def test_a_lost_revision_keeps_its_number(there, named, number):
         clock=Rolling(),
         who="x",
     )
-    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM, restores=0)
+    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM, restored_revision=0)
     assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)).revision == number
     assert revisions[-1].number == number

@@ -54,7 +54,7 @@ def rollback(memory):
         if not found.undoes:
             kept = memory.context.platform.retained_baseline()
             instant = kept is not None and kept.arm == found.arm.id
-            found = replace(found, scaling=SCALING, route=ROUTE if instant else None, instant=instant)
+            found = replace(found, scaling=SCALING, route=ROUTE if instant else None, uses_retained_baseline=instant)
         operation = runner.open_plan(memory.context, found)
     if operation is not None:
         runner.run(memory.context, operation)
@@ -296,6 +296,6 @@ def test_a_candidate_above_the_limit_is_not_stopped_by_the_chance_of_a_poll():
 
 
 def test_a_plan_with_a_route_survives_the_ledger():
-    one = wanted(keep_baseline=True, releases=True)
+    one = wanted(keep_baseline=True, deletes_retained_baseline=True)
     assert Plan.from_record(one.to_record()) == one
     assert one.terms_other_than(wanted(step_duration_s=2.0)) == ("keep baseline", "step duration")
