@@ -59,7 +59,7 @@ def test_cells_and_their_blocks():
         ({"kind": "Operation"}, "run.json: kind: must be Run, not 'Operation'"),
         ({"apiVersion": "mpctl.dev/v9"}, "run.json: apiVersion: must be mpctl.dev/v1alpha1, not 'mpctl.dev/v9'"),
         ({"arms": {"baseline": {}}}, "run.json: not a whole Run record"),
-        ({"blocks": [{}]}, "run.json: not a whole Run record: block 1: no field arm"),
+        ({"blocks": [{}]}, "run.json: not a whole Run record: field blocks: block 1: no field arm"),
         ({"surplus": 1}, "run.json: not a whole Run record"),
         ({"policy": {"level": "high"}}, "run.json: not a whole Run record: field policy[...]: expected `float | null`"),
     ],
