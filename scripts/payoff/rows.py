@@ -9,9 +9,8 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
-from mpctl.estimate.payoff.cell import LOOKUPS, Cell, is_known
-from mpctl.estimate.table import find_gpu, model_shape
+from mpctl.estimate.payoff.cell import LOOKUPS, Acceptance, Cell, check_rates, is_known
+from mpctl.estimate.shape import find_gpu, model_shape
 from mpctl.methods import parse_version
 
 TABLE = Path(__file__).with_name("published.csv")

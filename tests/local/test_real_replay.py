@@ -5,8 +5,7 @@ import urllib.request
 
 import pytest
 
-from mpctl.estimate.replay.counts import Conversation, replay
-from mpctl.estimate.replay.lookup import PromptLookup
+from mpctl.estimate.replay import Conversation, PromptLookup, replay
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.prompt_files import built_in_prompts
 

@@ -22,7 +22,7 @@ from mpctl.estimate.memory import (
     memory_findings,
     read_log,
 )
-from mpctl.estimate.table import gpu_gib, model_shape
+from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import Check, match
 from mpctl.methods.preflight.rule import ordered

@@ -8,7 +8,7 @@ from mpctl.app.change.resolve import Checkpoint, Selection, Target, is_below
 from mpctl.app.change.source import Edit, Source
 from mpctl.app.requests import SpeculationRequest, StagingRequest
 from mpctl.errors import InputError
-from mpctl.estimate.table import gpu_gib, gpus
+from mpctl.estimate.shape import gpu_gib, gpus
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import Finding, Spec

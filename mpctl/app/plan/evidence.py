@@ -17,10 +17,8 @@ from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError, MpctlError
-from mpctl.estimate.payoff.acceptance import Acceptance, check_rates
-from mpctl.estimate.payoff.cell import Cell
-from mpctl.estimate.payoff.constants import Posterior
-from mpctl.estimate.payoff.evidence import Pair
+from mpctl.estimate.payoff.cell import Acceptance, Cell, check_rates
+from mpctl.estimate.payoff.evidence import Pair, Posterior
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.question import class_acceptance
 from mpctl.experiment.block import BASELINE, CANDIDATE

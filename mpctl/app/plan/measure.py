@@ -16,12 +16,17 @@ from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
-from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_length
-from mpctl.estimate.payoff.cell import FREE, LOOKUPS
-from mpctl.estimate.replay.counts import Conversation, Counts, Proposer, replay
-from mpctl.estimate.replay.lookup import PromptLookup
-from mpctl.estimate.replay.suffix import SuffixLookup
-from mpctl.estimate.replay.transcripts import Transcript, read_transcripts
+from mpctl.estimate.payoff.cell import FREE, LOOKUPS, Acceptance, check_rates, from_length
+from mpctl.estimate.replay import (
+    Conversation,
+    Counts,
+    PromptLookup,
+    Proposer,
+    SuffixLookup,
+    Transcript,
+    read_transcripts,
+    replay,
+)
 from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window

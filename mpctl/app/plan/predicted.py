@@ -13,7 +13,7 @@ from mpctl.app.plan.result import MethodPlan
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import MpctlError, Refused
-from mpctl.estimate.payoff.record import entry_record
+from mpctl.estimate.payoff.grid import entry_record
 
 _ANY = ("all",)
 

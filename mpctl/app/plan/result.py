@@ -10,9 +10,8 @@ from mpctl.app.files import read_file
 from mpctl.estimate.memory import Estimate
 from mpctl.estimate.payoff.advice import Advice
 from mpctl.estimate.payoff.grid import Change as Moved
-from mpctl.estimate.payoff.grid import Choice, Grid
+from mpctl.estimate.payoff.grid import Choice, Grid, grid_record
 from mpctl.estimate.payoff.predict import Band
-from mpctl.estimate.payoff.record import grid_record
 from mpctl.report.prices import Prices, read_prices, shipped_prices
 
 

@@ -18,10 +18,9 @@ from mpctl.estimate.facts import served_numbers
 from mpctl.estimate.memory import Estimate, read_log
 from mpctl.estimate.payoff.advice import advice, schedule
 from mpctl.estimate.payoff.cell import DRAFT_MODELS, FREE, Cell, is_known
-from mpctl.estimate.payoff.constants import fitted
-from mpctl.estimate.payoff.evidence import CPU
+from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
-from mpctl.estimate.table import Gpu, find_gpu, gpus, model_shape
+from mpctl.estimate.shape import Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 
 _KS = (1, 2, 3, 4, 5, 6, 7)

@@ -27,7 +27,7 @@ from mpctl.app.session.base import (
 )
 from mpctl.app.session.status import Leftover, Status, arm_problems, interruptions, lost_records, revision_of
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
-from mpctl.estimate.table import find_gpu
+from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import Finding, from_config, parse_version
 from mpctl.platform.kubernetes.api.client import Client

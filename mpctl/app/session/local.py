@@ -100,7 +100,7 @@ class LocalSession(Session):
 
     def gpu(self) -> str | None:
         """This machine's."""
-        from mpctl.estimate.table import find_gpu
+        from mpctl.estimate.shape import find_gpu
         from mpctl.platform.local.hardware import device
 
         gpu = find_gpu(device())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _LOAD: dict[str, Any] = {"section": "Traffic"}
 _EVIDENCE: dict[str, Any] = {"section": "Measurement"}
 _WIDTH = 100  # of a plan that goes to a file, and at most
-_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.acceptance.CLASSES, which takes long to load
+_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.cell.CLASSES, which takes long to load
 
 
 class PlanOptions(SpeculationOptions):

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, Cell
+from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, PRECISIONS, Cell, params_of
 from mpctl.estimate.payoff.grid import Choice
-from mpctl.estimate.payoff.weights import PRECISIONS, params_of
 from mpctl.estimate.shape import GIB
 from mpctl.methods.preflight.engine_rules import SCHEDULED_SINCE, VARIABLE_GRAPHS
 from mpctl.methods.versions import Version, show

@@ -1,17 +1,181 @@
-"""A question to the model: a target with a draft on GPUs under a load. Turned into the roofline's figures."""
+"""A question to the model: a target with a draft on GPUs under a load, turned into the roofline's figures.
+
+Weights: the embedding is not read by a step, unless it is the output matrix, too. Heads are sized by the layers they
+have (SpecForge's configurations and speculators' documentation; P-EAGLE 4, DFlash and DSpark 5 layers).
+
+Acceptance per position is of any K, from what was measured or published. ``rates[i]``: the share of drafts whose first
+i + 1 tokens were all accepted. With it, tokens per step are exact: 1 + coverage * sum of rates.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
 
-from mpctl.estimate.payoff.acceptance import Acceptance
 from mpctl.estimate.payoff.roofline import Drafting, Serving
-from mpctl.estimate.payoff.weights import PRECISIONS, Weights, head_weights, target_weights
-from mpctl.estimate.shape import GIB, Shape
-from mpctl.estimate.table import Gpu
+from mpctl.estimate.shape import GIB, Gpu, Shape
 from mpctl.methods import METHODS
 from mpctl.methods.versions import Version
+
+Origin = Literal["measured", "published", "class"]
+
+_TOLERANCE = 0.03  # of a published acceptance length against its own rates: both are rounded
+
+# Tokens per draft that a class of traffic reached in published tables, as an acceptance rate of the first position and
+# the ratio from one position to the next; the spread is a factor of 1.4 up or down (docs/explanation/payoff.md).
+CLASSES: dict[str, dict[str, tuple[float, float]]] = {
+    "head": {"code": (0.68, 0.64), "chat": (0.66, 0.60), "math": (0.72, 0.68), "summary": (0.62, 0.58)},
+    "draft-model": {"code": (0.74, 0.74), "chat": (0.75, 0.77), "math": (0.80, 0.80), "summary": (0.70, 0.72)},
+    "lookup": {"code": (0.37, 0.90), "chat": (0.15, 0.80), "math": (0.09, 0.60), "summary": (0.15, 0.76)},
+}
+
+
+@dataclass(frozen=True)
+class Acceptance:
+    """``rates`` per position over drafts, ``coverage``: drafts over steps. ``origin``: how it is known; ``drafts``:
+    how many stand behind a measurement, None when unknown."""
+
+    rates: tuple[float, ...]
+    coverage: float = 1.0
+    origin: Origin = "measured"
+    drafts: int | None = None
+
+    def tokens_per_step(self, k: int) -> float:
+        """Tokens that one step yields at ``k``."""
+        return 1 + self.coverage_at(k) * sum(self.at(k))
+
+    def coverage_at(self, k: int) -> float:
+        """The coverage at another K: the same part of the answers is drafted, in more steps by shorter drafts."""
+        if self.coverage >= 1:
+            return 1.0
+        drafted = self.coverage * (1 + sum(self.rates)) / (1 + sum(self.at(k)))
+        return drafted / (drafted + 1 - self.coverage)
+
+    def at(self, k: int) -> tuple[float, ...]:
+        """The rates of ``k`` positions: those known, then each the last conditional rate times the one before."""
+        known = list(self.rates[:k])
+        if len(known) < k and known:
+            last = known[-1] / known[-2] if len(known) > 1 and known[-2] > 0 else known[-1]
+            while len(known) < k:
+                known.append(known[-1] * min(last, 1.0))
+        return tuple(known)
+
+
+def check_rates(rates: Sequence[float], length: float | None = None) -> str | None:
+    """Return what is wrong with rates: outside 0..1, rising, or another acceptance length than theirs; else None."""
+    if not rates:
+        return "no rate is given"
+    if any(not 0 <= rate <= 1 for rate in rates):
+        return "every rate must be from 0 to 1"
+    if any(later > earlier + 1e-9 for earlier, later in pairwise(rates)):
+        return "rates must not rise: each is the share of drafts accepted up to that position"
+    if length is not None and abs(1 + sum(rates) - length) > max(_TOLERANCE * length, 0.02):
+        return f"acceptance length {length:g} contradicts the rates, which give {1 + sum(rates):.2f}"
+    return None
+
+
+def from_length(length: float, k: int) -> tuple[float, ...]:
+    """Rates of independent acceptances that give ``length`` tokens at ``k``."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if sum(middle**i for i in range(k + 1)) < length:
+            low = middle
+        else:
+            high = middle
+    return tuple(low ** (i + 1) for i in range(k))
+
+
+def of_class(family: str, traffic: str, k: int) -> tuple[float, ...]:
+    """Rates of a class of traffic for a family of methods."""
+    first, ratio = CLASSES[family][traffic]
+    return tuple(first * ratio**i for i in range(k))
+
+
+# Bytes of a parameter as it is stored; four bits with their scales.
+PRECISIONS = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "awq": 0.56, "gptq": 0.56, "mxfp4": 0.56}
+PRECISIONS["nvfp4"] = 0.56
+DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Of one model, over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together.
+    ``output_b``: billions of parameters of the output matrix, part of ``active_b``."""
+
+    dense_gb: float
+    active_b: float
+    kv_bytes: float
+    layers: int
+    hidden: int
+    expert_gb: float = 0.0
+    experts: int = 1
+    experts_per_token: int = 1
+    output_b: float = 0.0
+
+    @property
+    def total_gb(self) -> float:
+        """GB read by a step that uses every expert."""
+        return self.dense_gb + self.expert_gb
+
+
+def params_of(shape: Shape) -> float:
+    """Billions of parameters: as stated, else by the dimensions of a dense model."""
+    if shape.params_b is not None:
+        return shape.params_b
+    embeddings = shape.vocab * shape.hidden * (1 if shape.tied else 2)
+    return (shape.layers * _layer(shape) + embeddings) / 1e9
+
+
+def _layer(shape: Shape) -> float:
+    """Parameters of one dense layer."""
+    width, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+    return (
+        2 * shape.hidden * width + 2 * shape.hidden * kv + 3 * shape.hidden * (shape.intermediate or 3 * shape.hidden)
+    )
+
+
+def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_bytes: float = 2.0) -> Weights:
+    """The target's. A mixture of experts without its active parameters counts as dense."""
+    total = params_of(shape) * 1e9
+    embedding = 0 if shape.tied else shape.vocab * shape.hidden
+    kv = 2 * shape.layers * shape.kv_heads * shape.head_dim * kv_element_bytes * (0.5 if shape.hybrid else 1)
+    active = (shape.active_params_b or total / 1e9) * 1e9
+    expert = 0.0
+    if shape.experts and shape.experts_per_token and shape.active_params_b:
+        expert = (total - active) / (shape.experts - shape.experts_per_token) * shape.experts
+    dense = total - embedding - expert
+    return Weights(
+        dense_gb=dense * bytes_per_param / 1e9,
+        active_b=max(active - embedding, 1.0) / 1e9,
+        kv_bytes=kv,
+        layers=shape.layers,
+        hidden=shape.hidden,
+        expert_gb=expert * bytes_per_param / 1e9,
+        experts=shape.experts or 1,
+        experts_per_token=shape.experts_per_token or 1,
+        output_b=min(shape.vocab * shape.hidden, max(active - embedding, 1.0)) / 1e9,
+    )
+
+
+def head_weights(target: Shape, method: str, *, vocab: int | None = None, params_b: float | None = None) -> Weights:
+    """A head of ``method`` on ``target``; ``params_b``: without its embedding, where it is known."""
+    row = METHODS[method]
+    layers, reads_three = row.head_layers or 1, row.head_inputs == 3
+    width, kv = target.heads * target.head_dim, target.kv_heads * target.head_dim
+    own_vocab = vocab or (DRAFT_VOCAB if reads_three else target.vocab)
+    inputs = 3 if reads_three else 2
+    body = layers * _layer(target) + inputs * target.hidden**2
+    if reads_three and not row.drafts_in_one_pass:  # its layer reads the embedding beside the state
+        body += target.hidden * (width + 2 * kv)
+    params = params_b * 1e9 if params_b is not None else body + target.hidden * own_vocab
+    kv_bytes = 2 * layers * target.kv_heads * target.head_dim * 2
+    output = min(target.hidden * own_vocab, params) / 1e9
+    return Weights(params * 2 / 1e9, params / 1e9, kv_bytes, layers, target.hidden, output_b=output)
+
 
 # PARD is a draft model that fills all K places in one pass; to vLLM it is a setting and no method.
 _PARD = "pard"
@@ -179,3 +343,18 @@ def is_known(method: str) -> bool:
     """Return whether the model has terms for a method."""
     row = METHODS.get(method)
     return method in (*LOOKUPS, *DRAFT_MODELS) or (row is not None and (row.head_layers > 0 or row.one_head_per_token))
+
+
+LOOKUP, POOL, BEYOND, NEAR, BELOW = "n-gram", "pool-bound", "beyond the knee", "up to the knee", "below a quarter knee"
+REGIMES = (BELOW, NEAR, BEYOND, POOL, LOOKUP)
+
+
+def regime_of(cell: Cell, load: float, *, bound: bool) -> str:
+    """The regime of a cell; ``load``: tokens per step over the knee."""
+    if cell.method in LOOKUPS:
+        return LOOKUP
+    if bound:
+        return POOL
+    if load > 1:
+        return BEYOND
+    return NEAR if load > 0.25 else BELOW

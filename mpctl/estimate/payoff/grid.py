@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
-from mpctl.estimate.payoff.cell import LOOKUPS, Cell
-from mpctl.estimate.payoff.constants import Posterior
-from mpctl.estimate.payoff.evidence import Level, Outside, Pair, level_of, outside
+from mpctl.estimate.payoff.cell import LOOKUPS, Cell, regime_of
+from mpctl.estimate.payoff.evidence import LEVELS, Level, Outside, Pair, Posterior, fitted_record, level_of, outside
 from mpctl.estimate.payoff.predict import Band, Prediction, predict, throughput_point
-from mpctl.estimate.payoff.regimes import regime_of
 
 Call = Literal["gain", "loss", "measure first"]
 
@@ -170,3 +168,60 @@ def _scaled(name: str, entry: Entry, factor: float) -> Change:
     new = Band(old.value * factor, old.low * factor, old.high * factor)
     call = _call(entry.cell, replace(entry.prediction, throughput=new), entry.level, entry.outside)
     return Change(name, new.value, call)
+
+
+def rows_behind(regime: str) -> int:
+    """Number of published ratios of a regime that were predicted with their own system left out."""
+    figures = fitted_record()["accuracy"]["one_system_left_out"].get(regime, {})
+    return int(figures.get("rows", 0))
+
+
+def band_record(band: Band) -> dict[str, float]:
+    """The point and the edges of the 90 % band."""
+    return {"value": round(band.value, 4), "low": round(band.low, 4), "high": round(band.high, 4)}
+
+
+def entry_record(entry: Entry) -> dict[str, Any]:
+    """One answer."""
+    prediction = entry.prediction
+    return {
+        "method": entry.cell.method,
+        "k": entry.cell.k,
+        "concurrency": entry.cell.concurrency,
+        "throughputRatio": band_record(prediction.throughput),
+        "timePerTokenRatio": band_record(prediction.time_per_token),
+        "call": entry.call,
+        "level": entry.level,
+        "regime": entry.regime,
+        "poolBound": prediction.pool_bound,
+        "publishedRows": rows_behind(entry.regime),
+        "tokensPerStep": round(prediction.tokens_per_step, 3),
+        "loadOverKnee": round(prediction.load, 3),
+        "outsideTheEvidence": [{"reason": gap.reason, "toDo": gap.todo} for gap in entry.outside],
+    }
+
+
+def choice_record(choice: Choice) -> dict[str, Any]:
+    """The advice for one concurrency."""
+    return {
+        "concurrency": choice.concurrency,
+        "k": choice.k,
+        "equalK": list(choice.equal),
+        "throughputRatio": band_record(choice.entry.prediction.throughput),
+        "call": choice.entry.call,
+    }
+
+
+def grid_record(grid: Grid, changes: Sequence[Change] = ()) -> dict[str, Any]:
+    """The whole table with its advice."""
+    level = grid.choices[-1].entry.level
+    return {
+        "level": level,
+        "levelMeans": LEVELS[level],
+        "answers": [entry_record(entry) for entry in grid.entries],
+        "best": [choice_record(choice) for choice in grid.choices],
+        "crossover": {"low": grid.crossover.low, "high": grid.crossover.high, "text": grid.crossover.text()},
+        "whatWouldChangeIt": [
+            {"what": change.what, "throughputRatio": round(change.ratio, 4), "call": change.call} for change in changes
+        ],
+    }

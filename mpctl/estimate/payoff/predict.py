@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpctl.estimate.payoff.cell import LOOKUPS, Cell, drafting_of, serving_of
-from mpctl.estimate.payoff.constants import Posterior
-from mpctl.estimate.payoff.evidence import CPU, Pair
+from mpctl.estimate.payoff.evidence import CPU, Pair, Posterior
 from mpctl.estimate.payoff.roofline import Ratios, ratios
 
 Vector = NDArray[np.float64]

@@ -12,12 +12,21 @@ from dataclasses import dataclass
 
 from mpctl import commands
 from mpctl.errors import InputError
-from mpctl.estimate.payoff.acceptance import CLASSES, Acceptance, Origin, check_rates, from_length, of_class
-from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, Cell, is_known
+from mpctl.estimate.payoff.cell import (
+    CLASSES,
+    DRAFT_MODELS,
+    LOOKUPS,
+    PRECISIONS,
+    Acceptance,
+    Cell,
+    Origin,
+    check_rates,
+    from_length,
+    is_known,
+    of_class,
+)
 from mpctl.estimate.payoff.evidence import Pair
-from mpctl.estimate.payoff.weights import PRECISIONS
-from mpctl.estimate.shape import Shape
-from mpctl.estimate.table import Gpu, find_gpu, gpus, model_shape
+from mpctl.estimate.shape import Gpu, Shape, find_gpu, gpus, model_shape
 from mpctl.methods import parse_version
 from mpctl.methods.versions import Version
 from mpctl.yaml_lines import Node, document, near

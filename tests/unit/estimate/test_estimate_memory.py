@@ -23,8 +23,7 @@ from mpctl.estimate.memory import (
     pool_tokens,
     read_log,
 )
-from mpctl.estimate.shape import GIB, Shape, shape_of
-from mpctl.estimate.table import find_gpu, gpu_gib, model_shape
+from mpctl.estimate.shape import GIB, Shape, find_gpu, gpu_gib, model_shape, shape_of
 
 # A busy machine is slow; that is no finding.
 patient = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -95,7 +95,7 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     from mpctl.app.change.check import Conditions, estimate_memory
     from mpctl.app.change.resolve import Checkpoint, Target
     from mpctl.estimate import ModelFacts
-    from mpctl.estimate.table import model_shape
+    from mpctl.estimate.shape import model_shape
     from mpctl.manifest import load
 
     target = model_shape("Qwen/Qwen3-32B")

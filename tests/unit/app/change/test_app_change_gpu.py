@@ -7,7 +7,7 @@ from mpctl.app.change.change import prepare
 from mpctl.app.plan import service
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.errors import Refused
-from mpctl.estimate.table import find_gpu
+from mpctl.estimate.shape import find_gpu
 from mpctl.platform.kubernetes.capacity import gpu_products
 
 ADAPTIVE = SpeculationRequest(

@@ -6,12 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.estimate.payoff.acceptance import Acceptance
 from mpctl.estimate.payoff.advice import advice, schedule
-from mpctl.estimate.payoff.cell import Cell
-from mpctl.estimate.payoff.constants import fitted
+from mpctl.estimate.payoff.cell import Acceptance, Cell
+from mpctl.estimate.payoff.evidence import fitted
 from mpctl.estimate.payoff.grid import table
-from mpctl.estimate.table import find_gpu, model_shape
+from mpctl.estimate.shape import find_gpu, model_shape
 
 CELL = Cell(
     target=model_shape("Qwen/Qwen3-32B"),

@@ -6,13 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.estimate.payoff.acceptance import Acceptance, check_rates, from_length
-from mpctl.estimate.payoff.cell import Cell
-from mpctl.estimate.payoff.constants import fitted
-from mpctl.estimate.payoff.evidence import Pair
+from mpctl.estimate.payoff.cell import Acceptance, Cell, check_rates, from_length
+from mpctl.estimate.payoff.evidence import Pair, fitted
 from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
-from mpctl.estimate.table import find_gpu, model_shape
+from mpctl.estimate.shape import find_gpu, model_shape
 
 RATES = Acceptance((0.65, 0.40, 0.23))
 

@@ -9,10 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.estimate.replay.counts import Conversation, replay
-from mpctl.estimate.replay.lookup import PromptLookup
-from mpctl.estimate.replay.suffix import SuffixLookup
-from mpctl.estimate.replay.transcripts import read_transcripts
+from mpctl.estimate.replay import Conversation, PromptLookup, SuffixLookup, read_transcripts, replay
 
 
 def plain_lookup(tokens, least, most, k):

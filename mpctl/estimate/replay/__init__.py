@@ -1,1 +1,0 @@
-"""Acceptance of lookup methods on logged prompts and answers, without an engine."""
