@@ -1,9 +1,8 @@
-"""Diagnose a cluster for rollouts: facts in, findings out, no I/O."""
+"""Diagnose a cluster for what makes a rollout, a rollback or the watch impossible, wrong or unsafe. No I/O."""
 
 from __future__ import annotations
 
 from mpctl.doctor.diagnose import diagnose
-from mpctl.doctor.facts import ClusterFacts, Denied, MetricAnswer, Thing
-from mpctl.doctor.finding import SEVERITIES, Finding
+from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Denied, Finding, KubeObject
 
-__all__ = ["SEVERITIES", "ClusterFacts", "Denied", "Finding", "MetricAnswer", "Thing", "diagnose"]
+__all__ = ["SEVERITIES", "ClusterFacts", "Denied", "Finding", "KubeObject", "diagnose"]

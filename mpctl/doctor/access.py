@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import commands
-from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, label, place, since_s, title
-from mpctl.doctor.finding import Finding
+from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, annotation, full_name, label, since_s, title, value_at
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
@@ -22,36 +21,36 @@ def _fix_unread() -> str:
 SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
 
 
-def is_held(lease: Thing, facts: ClusterFacts) -> bool:
+def is_held(lease: KubeObject, facts: ClusterFacts) -> bool:
     """Return whether a Lease's holder still renews it."""
-    age = since_s(at(lease, "spec", "renewTime"), facts.now)
-    return bool(at(lease, "spec", "holderIdentity")) and age is not None and age <= _duration(lease)
+    age = since_s(value_at(lease, "spec", "renewTime"), facts.now)
+    return bool(value_at(lease, "spec", "holderIdentity")) and age is not None and age <= _duration(lease)
 
 
-def _duration(lease: Thing) -> float:
-    return float(at(lease, "spec", "leaseDurationSeconds") or 15)
+def _duration(lease: KubeObject) -> float:
+    return float(value_at(lease, "spec", "leaseDurationSeconds") or 15)
 
 
-def leases_of(facts: ClusterFacts) -> Iterator[Thing]:
+def leases_of(facts: ClusterFacts) -> Iterator[KubeObject]:
     """Our Leases, one per service that was rolled out."""
-    for lease in facts.known("leases"):
+    for lease in facts.listed("leases"):
         if label(lease, MANAGED) == OURS:
             yield lease
 
 
-def holder_of(facts: ClusterFacts, service: Thing) -> str | None:
+def holder_of(facts: ClusterFacts, service: KubeObject) -> str | None:
     """Return the holder of a service's lock."""
-    namespace, name = place(service)
+    namespace, name = full_name(service)
     for lease in leases_of(facts):
-        mine = place(lease)[0] == namespace and service_of(lease) == name
+        mine = full_name(lease)[0] == namespace and service_of(lease) == name
         if mine and is_held(lease, facts):
-            return str(at(lease, "spec", "holderIdentity"))
+            return str(value_at(lease, "spec", "holderIdentity"))
     return None
 
 
-def service_of(thing: Thing) -> str:
+def service_of(item: KubeObject) -> str:
     """The service that an object of ours belongs to."""
-    return str(label(thing, SERVICE))
+    return str(label(item, SERVICE))
 
 
 def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
@@ -95,10 +94,10 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
 
 def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
     for lease in leases_of(facts):
-        if not at(lease, "spec", "holderIdentity"):
+        if not value_at(lease, "spec", "holderIdentity"):
             continue
-        holder = annotation(lease, WHO) or at(lease, "spec", "holderIdentity")
-        age = since_s(at(lease, "spec", "renewTime"), facts.now)
+        holder = annotation(lease, WHO) or value_at(lease, "spec", "holderIdentity")
+        age = since_s(value_at(lease, "spec", "renewTime"), facts.now)
         name = service_of(lease)
         if is_held(lease, facts):
             yield Finding("lease", "note", title("Lease", lease), f"service {name} is locked by {holder}")
@@ -108,8 +107,8 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
                 "warn",
                 title("Lease", lease),
                 f"{holder} locked service {name} and did not renew the {_duration(lease):.0f} s lease for {age:.0f} s",
-                f"{commands.line('status', name, namespace=place(lease)[0])} shows the unfinished operation; "
-                f"{commands.line('resume', name, namespace=place(lease)[0])} continues it",
+                f"{commands.line('status', name, namespace=full_name(lease)[0])} shows the unfinished operation; "
+                f"{commands.line('resume', name, namespace=full_name(lease)[0])} continues it",
                 "docs/how-to/rollout.md",
             )
 
@@ -121,9 +120,10 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
         yield Finding(
             "ledger-look-alike", "warn", subject, f"of {text}", "delete what owns it", "docs/explanation/kubernetes.md"
         )
-    services = {place(s): s for s in facts.known("inferenceservices")}
+    services = {full_name(s): s for s in facts.listed("inferenceservices")}
     for (namespace, name), operation in sorted(facts.unfinished.items()):
-        if not any(is_held(x, facts) and (place(x)[0], service_of(x)) == (namespace, name) for x in leases_of(facts)):
+        leases = [x for x in leases_of(facts) if (full_name(x)[0], service_of(x)) == (namespace, name)]
+        if not any(is_held(lease, facts) for lease in leases):
             yield Finding(
                 "unfinished",
                 "warn",

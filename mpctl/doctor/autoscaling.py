@@ -1,4 +1,4 @@
-"""Autoscalers of the services: the HPA's name, minimum and state, one autoscaler per Deployment, KEDA's defaults."""
+"""Autoscalers that a rollout pins: one per Deployment, none that KServe overrides, none that goes to zero."""
 
 from __future__ import annotations
 
@@ -6,46 +6,48 @@ from collections.abc import Iterator
 
 from mpctl import commands
 from mpctl.doctor.access import holder_of
-from mpctl.doctor.facts import ClusterFacts, Thing, annotation, at, condition, each, is_true, place, title
-from mpctl.doctor.finding import Finding
+from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, annotation, full_name, list_at, title, value_at
 
 CLASS = "serving.kserve.io/autoscalerClass"
 _AUTOSCALING = "docs/how-to/autoscaling.md"
 
 
-def predictor(service: Thing) -> str:
+def predictor(service: KubeObject) -> str:
     """KServe's name of the Deployment behind a service."""
-    return f"{place(service)[1]}-predictor"
+    return f"{full_name(service)[1]}-predictor"
 
 
-def scalers_of(facts: ClusterFacts, service: Thing) -> list[tuple[str, Thing]]:
+def scalers_of(facts: ClusterFacts, service: KubeObject) -> list[tuple[str, KubeObject]]:
     """(kind, object) of every autoscaler that targets the service's Deployment; an HPA that KEDA made is KEDA's."""
-    namespace = place(service)[0]
+    namespace = full_name(service)[0]
     scalers = []
     for resource, kind in (("horizontalpodautoscalers", "HPA"), ("scaledobjects", "ScaledObject")):
-        for autoscaler in facts.known(resource):
-            aims = at(autoscaler, "spec", "scaleTargetRef", "name") == predictor(service)
-            made_by_keda = any(o.get("kind") == "ScaledObject" for o in each(autoscaler, "metadata", "ownerReferences"))
-            if place(autoscaler)[0] == namespace and aims and not made_by_keda:
+        for autoscaler in facts.listed(resource):
+            aims = value_at(autoscaler, "spec", "scaleTargetRef", "name") == predictor(service)
+            owners = list_at(autoscaler, "metadata", "ownerReferences")
+            by_keda = any(owner.get("kind") == "ScaledObject" for owner in owners)
+            if full_name(autoscaler)[0] == namespace and aims and not by_keda:
                 scalers.append((kind, autoscaler))
     return scalers
 
 
 def check_names(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
+    for service in facts.listed("inferenceservices"):
         scaler = annotation(service, CLASS)
         for kind, autoscaler in scalers_of(facts, service):
-            made = any(o.get("kind") == "InferenceService" for o in each(autoscaler, "metadata", "ownerReferences"))
-            if kind == "HPA" and place(autoscaler)[1] == predictor(service) and not made:
+            by_kserve = any(
+                o.get("kind") == "InferenceService" for o in list_at(autoscaler, "metadata", "ownerReferences")
+            )
+            if kind == "HPA" and full_name(autoscaler)[1] == predictor(service) and not by_kserve:
                 yield Finding(
                     "hpa-name",
                     "fail",
                     title("HPA", autoscaler),
                     "has the name KServe gives its own: the controller adopts it, then deletes it",
-                    f"recreate it under another name, such as {place(service)[1]}-queue-wait",
+                    f"recreate it under another name, such as {full_name(service)[1]}-queue-wait",
                     "kserve/kserve#4312",
                 )
-            if not made and scaler != "external":
+            if not by_kserve and scaler != "external":
                 annotated = f"{CLASS} is {scaler}" if scaler else f"it has no annotation {CLASS}"
                 yield Finding(
                     "autoscaler-class",
@@ -59,7 +61,7 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def check_many(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
+    for service in facts.listed("inferenceservices"):
         titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, service)]
         if len(titles) > 1:
             yield Finding(
@@ -73,23 +75,13 @@ def check_many(facts: ClusterFacts) -> Iterator[Finding]:
 
 
 def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
+    for service in facts.listed("inferenceservices"):
         for kind, autoscaler in scalers_of(facts, service):
             keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
-            least, most = (at(autoscaler, "spec", key) for key in keys)
+            least, most = (value_at(autoscaler, "spec", key) for key in keys)
             least = (1 if kind == "HPA" else 0) if least is None else least
-            if least == most and place(service) in facts.unfinished:
+            if least == most and full_name(service) in facts.unfinished:
                 yield from _pinned(facts, service, title(kind, autoscaler))
-            elif least == most:
-                own = any(o.get("kind") == "InferenceService" for o in each(autoscaler, "metadata", "ownerReferences"))
-                yield Finding(
-                    "autoscaler-pinned",
-                    "note" if own else "warn",
-                    title(kind, autoscaler),
-                    f"cannot scale: minimum and maximum are both {least}",
-                    "if a rollout by hand pinned it, set the maximum it had",
-                    _AUTOSCALING,
-                )
             elif least == 0:
                 yield Finding(
                     "autoscaler-minimum",
@@ -101,9 +93,9 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
                 )
 
 
-def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Finding]:
+def _pinned(facts: ClusterFacts, service: KubeObject, subject: str) -> Iterator[Finding]:
     if holder_of(facts, service) is None:
-        namespace, name = place(service)
+        namespace, name = full_name(service)
         resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
         yield Finding(
             "autoscaler-pinned",
@@ -115,63 +107,4 @@ def _pinned(facts: ClusterFacts, service: Thing, subject: str) -> Iterator[Findi
         )
 
 
-def _is_fixed(hpa: Thing) -> bool:
-    least = at(hpa, "spec", "minReplicas")
-    return bool((1 if least is None else least) == at(hpa, "spec", "maxReplicas"))
-
-
-def check_hpa_state(facts: ClusterFacts) -> Iterator[Finding]:
-    for hpa in facts.known("horizontalpodautoscalers"):
-        active = condition(hpa, "ScalingActive")
-        if at(active, "status") == "False" and at(active, "reason") != "ScalingDisabled":
-            fixed = _is_fixed(hpa)  # KServe makes one of a minimum and a maximum of 1 for every service
-            yield Finding(
-                "hpa-inactive",
-                "note" if fixed else "fail",
-                title("HPA", hpa),
-                f"does not scale, {at(active, 'reason')}: {at(active, 'message')}"
-                + ("; its minimum is its maximum, so there is nothing to scale" if fixed else ""),
-                "set a larger maximum before you rely on it"
-                if fixed
-                else "check the metric; without it the HPA scales neither up nor down",
-                "kubernetes-sigs/prometheus-adapter#644, #673",
-            )
-
-
-def check_keda(facts: ClusterFacts) -> Iterator[Finding]:
-    for scaled_object in facts.known("scaledobjects"):
-        if condition(scaled_object, "Ready") is not None and not is_true(scaled_object, "Ready"):
-            yield Finding(
-                "keda-not-ready",
-                "fail",
-                title("ScaledObject", scaled_object),
-                f"is not Ready: {at(condition(scaled_object, 'Ready'), 'message')}",
-                f"kubectl -n {place(scaled_object)[0]} describe scaledobject {place(scaled_object)[1]}",
-                "KEDA documentation",
-            )
-        paused = annotation(scaled_object, "autoscaling.keda.sh/paused-replicas") or annotation(
-            scaled_object, "autoscaling.keda.sh/paused"
-        )
-        if paused:
-            yield Finding(
-                "keda-paused",
-                "warn",
-                title("ScaledObject", scaled_object),
-                f"is paused ({paused}): it cannot scale with load",
-                "remove the annotation autoscaling.keda.sh/paused*",
-                "KEDA documentation, pausing",
-            )
-        for trigger in each(scaled_object, "spec", "triggers"):
-            ignores = str(at(trigger, "metadata", "ignoreNullValues") or "true").lower()
-            if trigger.get("type") == "prometheus" and ignores == "true":
-                yield Finding(
-                    "keda-null",
-                    "warn",
-                    title("ScaledObject", scaled_object),
-                    "takes an empty answer of Prometheus as zero and scales down when the metric is gone",
-                    'set ignoreNullValues: "false" and a fallback',
-                    "grafana/mimir#15106, Yelp/paasta#3034",
-                )
-
-
-CHECKS = (check_names, check_many, check_bounds, check_hpa_state, check_keda)
+CHECKS = (check_names, check_many, check_bounds)

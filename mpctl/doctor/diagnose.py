@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mpctl.doctor import access, api, autoscaling, gpu_driver, gpus, kserve, metrics, services
-from mpctl.doctor.facts import ClusterFacts
-from mpctl.doctor.finding import SEVERITIES, Finding
+from mpctl.doctor import access, autoscaling, gpus, kserve, services
+from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Finding
 
 Check = Callable[[ClusterFacts], Iterator[Finding]]
 CHECKS: tuple[Check, ...] = (
-    *api.CHECKS,
     *kserve.CHECKS,
     *gpus.CHECKS,
-    *gpu_driver.CHECKS,
     *autoscaling.CHECKS,
-    *metrics.CHECKS,
     *services.CHECKS,
     *access.CHECKS,
 )

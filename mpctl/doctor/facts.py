@@ -1,15 +1,38 @@
-"""The Kubernetes objects read from a cluster, as plain dicts, and the reason for each kind that could not be read."""
+"""Facts in, findings out: the objects read from a cluster as plain dicts, and what the doctor reports of them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
-Thing = Mapping[str, Any]
+KubeObject = Mapping[str, Any]
 
 SERVICE_LABEL = "serving.kserve.io/inferenceservice"
+
+
+Severity = Literal["fail", "warn", "note", "ok"]
+
+# The order in which a person should read them.
+SEVERITIES: tuple[Severity, ...] = ("fail", "warn", "note", "ok")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """``id`` is stable, for scripts. ``subject``: the object, as ``kind namespace/name``. ``cause``: the state and
+    why it matters. ``fix``: the next step, empty for ``ok``. ``source``: the issue, document or measurement behind it.
+
+    ``fail``: a rollout, or the service itself, does not work like this. ``warn``: it works until something happens.
+    ``note``: worth knowing, or something could not be read.
+    """
+
+    id: str
+    severity: Severity
+    subject: str
+    cause: str
+    fix: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -22,112 +45,92 @@ class Denied:
 
 
 @dataclass(frozen=True)
-class MetricAnswer:
-    """The answer of ``custom.metrics.k8s.io`` for queue_wait_ms of a namespace's pods.
-
-    ``values``: pod -> quantity as text; None when the call failed, with the ``error``.
-    """
-
-    namespace: str
-    values: Mapping[str, str] | None
-    error: str = ""
-
-
-@dataclass(frozen=True)
 class ClusterFacts:
-    """``now``: with a zone, for ages. ``namespace``: the one that was read, None for all. ``version``: as the
-    API server reports it, None without an answer. ``groups``: API group -> versions served.
+    """Everything that was read from a cluster."""
 
-    ``objects``: plural resource name -> objects; a resource in ``unread`` (name -> reason) may exist.
-    ``kserve_fields``: dotted paths below an InferenceService's spec that the schema has, where it was asked.
-    ``denied``: None when not asked. ``owners``: (namespace, service) -> another writer. ``unfinished``:
-    (namespace, service) -> the operation that its ledger leaves open. ``look_alikes``: objects that only look like
-    entries of a ledger, described.
-    """
-
-    now: datetime
-    namespace: str | None = None
-    version: str | None = None
-    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    objects: Mapping[str, Sequence[Thing]] = field(default_factory=dict)
-    unread: Mapping[str, str] = field(default_factory=dict)
-    kserve_fields: frozenset[str] | None = None
+    now: datetime  # with a zone, for ages
+    namespace: str | None = None  # the one that was read, None for all
+    groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # API group -> versions served
+    objects: Mapping[str, Sequence[KubeObject]] = field(default_factory=dict)  # plural resource name -> objects
+    unread: Mapping[str, str] = field(default_factory=dict)  # resource -> why it was not read; it may exist
+    kserve_fields: frozenset[str] | None = None  # dotted paths below an InferenceService's spec, where asked for
     kserve_namespace: str = "kserve"
-    metrics: tuple[MetricAnswer, ...] = ()
-    denied: tuple[Denied, ...] | None = None
-    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    unfinished: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    look_alikes: tuple[str, ...] = ()
+    denied: tuple[Denied, ...] | None = None  # None where nobody asked
+    owners: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (namespace, service) -> another writer
+    unfinished: Mapping[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # -> the operation that its ledger leaves open
+    look_alikes: tuple[str, ...] = ()  # objects that only look like entries of a ledger, described
 
-    def read(self, resource: str) -> Sequence[Thing] | None:
+    def read(self, resource: str) -> Sequence[KubeObject] | None:
         """Return the objects of a resource, None when they were not read."""
         return None if resource in self.unread else self.objects.get(resource)
 
-    def known(self, resource: str) -> Sequence[Thing]:
+    def listed(self, resource: str) -> Sequence[KubeObject]:
         """Return the objects of a resource, none when they were not read."""
         return self.read(resource) or ()
 
-    def of(self, resource: str, namespace: str, name: str) -> Thing | None:
+    def of(self, resource: str, namespace: str, name: str) -> KubeObject | None:
         """One object by name."""
-        return next((t for t in self.known(resource) if place(t) == (namespace, name)), None)
+        return next((t for t in self.listed(resource) if full_name(t) == (namespace, name)), None)
 
-    def pods(self, service: Thing) -> Iterator[Thing]:
+    def pods(self, service: KubeObject) -> Iterator[KubeObject]:
         """The pods of an InferenceService."""
-        namespace, name = place(service)
-        for pod in self.known("pods"):
-            labels = at(pod, "metadata", "labels") or {}
-            if place(pod)[0] == namespace and labels.get(SERVICE_LABEL) == name:
+        namespace, name = full_name(service)
+        for pod in self.listed("pods"):
+            labels = value_at(pod, "metadata", "labels") or {}
+            if full_name(pod)[0] == namespace and labels.get(SERVICE_LABEL) == name:
                 yield pod
 
 
-def at(thing: Any, *keys: str) -> Any:
+def value_at(item: Any, *keys: str) -> Any:
     """The value under a path of keys, None when any step is missing."""
     for key in keys:
-        thing = thing.get(key) if isinstance(thing, Mapping) else None
-    return thing
+        item = item.get(key) if isinstance(item, Mapping) else None
+    return item
 
 
-def each(thing: Any, *keys: str) -> Sequence[Any]:
+def list_at(item: Any, *keys: str) -> Sequence[Any]:
     """The list under a path of keys, empty when there is none."""
-    entries = at(thing, *keys)
+    entries = value_at(item, *keys)
     return entries if isinstance(entries, Sequence) and not isinstance(entries, str) else ()
 
 
-def place(thing: Thing) -> tuple[str, str]:
+def full_name(item: KubeObject) -> tuple[str, str]:
     """Namespace (empty for a cluster's own object) and name."""
-    return str(at(thing, "metadata", "namespace") or ""), str(at(thing, "metadata", "name"))
+    return str(value_at(item, "metadata", "namespace") or ""), str(value_at(item, "metadata", "name"))
 
 
-def title(kind: str, thing: Thing) -> str:
+def title(kind: str, item: KubeObject) -> str:
     """``kind namespace/name``."""
-    return f"{kind} {'/'.join(filter(None, place(thing)))}"
+    return f"{kind} {'/'.join(filter(None, full_name(item)))}"
 
 
-def label(thing: Thing, name: str) -> str | None:
+def label(item: KubeObject, name: str) -> str | None:
     """One label."""
-    label_value = at(thing, "metadata", "labels", name)
+    label_value = value_at(item, "metadata", "labels", name)
     return None if label_value is None else str(label_value)
 
 
-def annotation(thing: Thing, name: str) -> str | None:
+def annotation(item: KubeObject, name: str) -> str | None:
     """One annotation."""
-    annotation_value = at(thing, "metadata", "annotations", name)
+    annotation_value = value_at(item, "metadata", "annotations", name)
     return None if annotation_value is None else str(annotation_value)
 
 
-def condition(thing: Thing, kind: str) -> Thing | None:
+def condition(item: KubeObject, kind: str) -> KubeObject | None:
     """A condition of the status by type."""
-    return next((c for c in each(thing, "status", "conditions") if c.get("type") == kind), None)
+    return next((c for c in list_at(item, "status", "conditions") if c.get("type") == kind), None)
 
 
-def is_true(thing: Thing, kind: str) -> bool:
+def is_true(item: KubeObject, kind: str) -> bool:
     """Return whether a condition exists and is "True"."""
-    return bool(at(condition(thing, kind), "status") == "True")
+    return bool(value_at(condition(item, kind), "status") == "True")
 
 
-def age_s(thing: Thing, now: datetime) -> float | None:
+def age_s(item: KubeObject, now: datetime) -> float | None:
     """Seconds since the object was created."""
-    return since_s(at(thing, "metadata", "creationTimestamp"), now)
+    return since_s(value_at(item, "metadata", "creationTimestamp"), now)
 
 
 def since_s(stamp: Any, now: datetime) -> float | None:
@@ -139,17 +142,17 @@ def since_s(stamp: Any, now: datetime) -> float | None:
     return None if when.tzinfo is None else (now - when).total_seconds()
 
 
-def is_budgeted(budgets: Iterable[Thing], labels: Mapping[str, str]) -> bool:
+def is_budgeted(budgets: Iterable[KubeObject], labels: Mapping[str, str]) -> bool:
     """Return whether a PodDisruptionBudget covers pods with these labels; one without a selector covers none."""
-    selectors = (at(budget, "spec", "selector") for budget in budgets)
+    selectors = (value_at(budget, "spec", "selector") for budget in budgets)
     return any(selector is not None and selects(selector, labels) for selector in selectors)
 
 
 def selects(selector: Any, labels: Mapping[str, str]) -> bool:
     """Return whether a LabelSelector (matchLabels and matchExpressions) matches; an empty one matches everything."""
-    if any(labels.get(key) != value for key, value in (at(selector, "matchLabels") or {}).items()):
+    if any(labels.get(key) != value for key, value in (value_at(selector, "matchLabels") or {}).items()):
         return False
-    return all(_matches(rule, labels) for rule in each(selector, "matchExpressions"))
+    return all(_matches(rule, labels) for rule in list_at(selector, "matchExpressions"))
 
 
 def _matches(rule: Mapping[str, Any], labels: Mapping[str, str]) -> bool:

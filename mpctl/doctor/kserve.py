@@ -7,13 +7,11 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mpctl.doctor.api import GATEWAY
-from mpctl.doctor.facts import ClusterFacts, Thing, at, each, label, title
-from mpctl.doctor.finding import Finding
+from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, label, list_at, title, value_at
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"
-RUNTIME = "kserve-vllmserver"
+GATEWAY = "gateway.networking.k8s.io"
 _SUBJECT = "KServe"
 _NOTES = "KServe release notes"
 
@@ -34,30 +32,22 @@ def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
     controllers = facts.read("kserve-deployments")
     if controllers is None:
         return
-    if not controllers:
-        yield Finding(
-            "kserve-controller",
-            "note",
-            _SUBJECT,
-            f"no controller Deployment is in namespace {facts.kserve_namespace}; it may run elsewhere",
-            "if services do not change, check where the controller runs",
-        )
     for controller in controllers:
-        if not at(controller, "status", "availableReplicas"):
+        if not value_at(controller, "status", "availableReplicas"):
             yield Finding(
                 "kserve-controller",
                 "fail",
                 title("Deployment", controller),
                 "has no available replica: changes to InferenceServices reach no Deployment",
-                f"kubectl -n {facts.kserve_namespace} describe deployment {at(controller, 'metadata', 'name')}",
+                f"kubectl -n {facts.kserve_namespace} describe deployment {value_at(controller, 'metadata', 'name')}",
                 "KServe administrator guide",
             )
 
 
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
     """KServe's major and minor version, and the evidence; None without evidence."""
-    for controller in facts.known("kserve-deployments"):
-        image = next((str(c.get("image")) for c in each(controller, "spec", "template", "spec", "containers")), "")
+    for controller in facts.listed("kserve-deployments"):
+        image = next((str(c.get("image")) for c in list_at(controller, "spec", "template", "spec", "containers")), "")
         for text, how in (
             (image.partition("@")[0].rpartition(":")[2], f"image {image}"),
             (label(controller, "app.kubernetes.io/version") or "", "label of the controller"),
@@ -96,11 +86,11 @@ def check_version(facts: ClusterFacts) -> Iterator[Finding]:
 
 def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
     """The sections of KServe's ConfigMap, each parsed; None when it was not read. A broken section is its text."""
-    configmaps = facts.known("kserve-configmaps")
+    configmaps = facts.listed("kserve-configmaps")
     if not configmaps:
         return None
     sections: dict[str, Any] = {}
-    for key, text in (at(configmaps[0], "data") or {}).items():
+    for key, text in (value_at(configmaps[0], "data") or {}).items():
         try:
             sections[key] = json.loads(text)
         except (TypeError, ValueError):
@@ -119,26 +109,7 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
                 "kserve-config", "fail", subject, f"section {section} is not JSON: the controller cannot read it",
                 f"kubectl -n {facts.kserve_namespace} edit configmap {CONFIG}", "KServe administrator guide",
             )  # fmt: skip
-    mode = at(config.get("deploy"), "defaultDeploymentMode")
-    if mode in ("Knative", "Serverless"):
-        yield Finding(
-            "kserve-mode",
-            "warn",
-            subject,
-            f"the default deployment mode is {mode}: services without an annotation scale by requests, not queue wait",
-            'set deploy.defaultDeploymentMode to "Standard", or annotate services with '
-            "serving.kserve.io/deploymentMode: Standard",
-            "docs/how-to/autoscaling.md",
-        )
-    elif mode:
-        yield Finding("kserve-mode", "ok", subject, f"the default deployment mode is {mode}")
-    exceptions = each(config.get("inferenceService"), "serviceAnnotationDisallowedList")
-    if exceptions:
-        copied = (
-            f"every annotation of a service is copied to its pods and restarts them, except {', '.join(exceptions)}"
-        )
-        yield Finding("kserve-annotations", "ok", subject, copied, source="KServe 0.20 controller, measured")
-    gateway = str(at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
+    gateway = str(value_at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
     if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
         yield Finding(
             "kserve-gateway",
@@ -148,15 +119,6 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
             "install the Gateway API definitions, or set ingress.enableGatewayApi to false",
             "KServe 0.20 controller, measured",
         )
-    if str(at(config.get("storageInitializer"), "enableModelcar")).lower() == "false":
-        yield Finding(
-            "kserve-modelcar",
-            "note",
-            subject,
-            "enableModelcar is false: models cannot be served from oci:// images",
-            'set storageInitializer.enableModelcar to true if models come as images',
-            "KServe documentation, Modelcars",
-        )  # fmt: skip
 
 
 def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
@@ -164,15 +126,15 @@ def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
         ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
         ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
     ):
-        for configuration in facts.known(resource):
-            if "serving.kserve.io" in str(at(configuration, "metadata", "name")):
+        for configuration in facts.listed(resource):
+            if "serving.kserve.io" in str(value_at(configuration, "metadata", "name")):
                 yield from _webhooks(facts, configuration, title(kind, configuration))
 
 
-def _webhooks(facts: ClusterFacts, configuration: Thing, subject: str) -> Iterator[Finding]:
+def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> Iterator[Finding]:
     silent: set[str] = set()
     asked: set[str] = set()
-    for hook in each(configuration, "webhooks"):
+    for hook in list_at(configuration, "webhooks"):
         client = hook.get("clientConfig") or {}
         if not client.get("caBundle"):
             yield Finding(
@@ -185,7 +147,7 @@ def _webhooks(facts: ClusterFacts, configuration: Thing, subject: str) -> Iterat
             )
         elif client.get("url"):
             yield Finding("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
-        service = at(client, "service", "name")
+        service = value_at(client, "service", "name")
         if service:
             asked.add(service)
     slices = facts.read("kserve-endpointslices")
@@ -193,7 +155,7 @@ def _webhooks(facts: ClusterFacts, configuration: Thing, subject: str) -> Iterat
         return
     for service in asked:
         mine = [s for s in slices if label(s, "kubernetes.io/service-name") == service]
-        ready = [e for s in mine for e in each(s, "endpoints") if at(e, "conditions", "ready") is not False]
+        ready = [e for s in mine for e in list_at(s, "endpoints") if value_at(e, "conditions", "ready") is not False]
         if not ready:
             silent.add(service)
     for service in sorted(silent):
@@ -209,22 +171,4 @@ def _webhooks(facts: ClusterFacts, configuration: Thing, subject: str) -> Iterat
         yield Finding("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(asked))}")
 
 
-def check_runtime(facts: ClusterFacts) -> Iterator[Finding]:
-    runtimes = facts.read("clusterservingruntimes")
-    if runtimes is None or "v1beta1" not in facts.groups.get(GROUP, ()):
-        return
-    subject = f"ClusterServingRuntime {RUNTIME}"
-    if any(at(r, "metadata", "name") == RUNTIME for r in runtimes):
-        yield Finding("vllm-runtime", "ok", subject, "exists")
-        return
-    yield Finding(
-        "vllm-runtime",
-        "note",
-        subject,
-        "not found: services must name their own runtime or container",
-        "it comes with KServe 0.20's runtimes chart",
-        _NOTES + " 0.20 (#4769)",
-    )
-
-
-CHECKS = (check_installed, check_version, check_config, check_webhooks, check_runtime)
+CHECKS = (check_installed, check_version, check_config, check_webhooks)

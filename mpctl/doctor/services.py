@@ -10,26 +10,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mpctl import commands
-from mpctl.doctor.access import ARM
 from mpctl.doctor.autoscaling import predictor
 from mpctl.doctor.facts import (
     SERVICE_LABEL,
     ClusterFacts,
-    Thing,
+    Finding,
+    KubeObject,
     age_s,
     annotation,
-    at,
     condition,
-    each,
+    full_name,
     is_budgeted,
     is_true,
     label,
-    place,
+    list_at,
     title,
+    value_at,
 )
-from mpctl.doctor.finding import Finding
 from mpctl.doctor.gpus import LIMIT
-from mpctl.estimate.capacity import DRIVER, gpu_nodes
+from mpctl.estimate.capacity import gpu_nodes
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
 
@@ -40,19 +39,19 @@ SET_LABEL = "leaderworkerset.sigs.k8s.io/name"
 _SILENT_S = 60  # a pod without a PodScheduled condition for so long has no scheduler
 
 
-def _title(service: Thing) -> str:
+def _title(service: KubeObject) -> str:
     return title("InferenceService", service)
 
 
-def engine_of(deployment: Thing) -> Thing | None:
+def engine_of(deployment: KubeObject) -> KubeObject | None:
     """The engine's container of a Deployment."""
-    containers = each(deployment, "spec", "template", "spec", "containers")
+    containers = list_at(deployment, "spec", "template", "spec", "containers")
     return next((c for c in containers if c.get("name") == _ENGINE), containers[0] if containers else None)
 
 
 def check_probes(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
-        engine = engine_of(facts.of("deployments", place(service)[0], predictor(service)) or {})
+    for service in facts.listed("inferenceservices"):
+        engine = engine_of(facts.of("deployments", full_name(service)[0], predictor(service)) or {})
         if engine is None:
             continue
         ready = engine.get("readinessProbe") or {}
@@ -66,25 +65,16 @@ def check_probes(facts: ClusterFacts) -> Iterator[Finding]:
                 "give the container a readinessProbe: httpGet /health (or /v1/models) on the engine's port",
                 MEASURED,
             )
-        if not engine.get("startupProbe"):
-            yield Finding(
-                "probe-startup",
-                "note",
-                _title(service),
-                "has no startupProbe: a liveness probe may kill an engine that is still loading",
-                "give the container a startupProbe that allows for the longest cold start",
-                "vLLM documentation, Kubernetes",
-            )
 
 
 def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
-        namespace, name = place(service)
+    for service in facts.listed("inferenceservices"):
+        namespace, name = full_name(service)
         deployment = facts.of("deployments", namespace, predictor(service))
         reasons = [why for pod in facts.pods(service) if (why := pod_trouble(facts, pod))]
         progressing = condition(deployment or {}, "Progressing")
-        if at(progressing, "reason") == "ProgressDeadlineExceeded":
-            reasons.append(str(at(progressing, "message")))
+        if value_at(progressing, "reason") == "ProgressDeadlineExceeded":
+            reasons.append(str(value_at(progressing, "message")))
         if not reasons:
             continue
         healthy = is_true(service, "Ready")
@@ -99,32 +89,32 @@ def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def pod_trouble(facts: ClusterFacts, pod: Thing) -> str | None:
+def pod_trouble(facts: ClusterFacts, pod: KubeObject) -> str | None:
     """Return the reason why a pod will not become ready by itself, None when none is known."""
-    name = place(pod)[1]
-    if at(pod, "metadata", "deletionTimestamp"):
+    name = full_name(pod)[1]
+    if value_at(pod, "metadata", "deletionTimestamp"):
         return None
     scheduled = condition(pod, "PodScheduled")
-    if at(scheduled, "reason") == "Unschedulable":
-        return f"pod {name} cannot be scheduled: {at(scheduled, 'message')}{_claims(facts, pod)}"
-    waits = at(pod, "status", "phase") == "Pending" and scheduled is None and not at(pod, "spec", "nodeName")
-    if waits and (age_s(pod, facts.now) or 0) > _SILENT_S:
+    if value_at(scheduled, "reason") == "Unschedulable":
+        return f"pod {name} cannot be scheduled: {value_at(scheduled, 'message')}{_claims(facts, pod)}"
+    pending = value_at(pod, "status", "phase") == "Pending" and not value_at(pod, "spec", "nodeName")
+    if pending and scheduled is None and (age_s(pod, facts.now) or 0) > _SILENT_S:
         return f"pod {name} is ignored by the scheduler{_claims(facts, pod)}"
-    for status in (*each(pod, "status", "initContainerStatuses"), *each(pod, "status", "containerStatuses")):
-        reason = at(status, "state", "waiting", "reason")
+    for status in (*list_at(pod, "status", "initContainerStatuses"), *list_at(pod, "status", "containerStatuses")):
+        reason = value_at(status, "state", "waiting", "reason")
         if reason in ("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "CreateContainerConfigError"):
             restarts = status.get("restartCount", 0)
             return f"container {status.get('name')} of pod {name} is in {reason} ({restarts} restarts)"
     return None
 
 
-def _claims(facts: ClusterFacts, pod: Thing) -> str:
+def _claims(facts: ClusterFacts, pod: KubeObject) -> str:
     """The claims that keep a pod waiting."""
     reasons = []
-    for claim in each(pod, "spec", "resourceClaims"):
-        template = claim.get("resourceClaimTemplateName")
-        templates = facts.read("resourceclaimtemplates")
-        if template and templates is not None and facts.of("resourceclaimtemplates", place(pod)[0], template) is None:
+    for claim in list_at(pod, "spec", "resourceClaims"):
+        template, resource = claim.get("resourceClaimTemplateName"), "resourceclaimtemplates"
+        were_read = facts.read(resource) is not None
+        if template and were_read and facts.of(resource, full_name(pod)[0], template) is None:
             reasons.append(f"ResourceClaimTemplate {template} not found")
         else:
             reasons.append(f"it claims {claim.get('name')} from {template or claim.get('resourceClaimName')}")
@@ -136,12 +126,14 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
     if facts.read("nodes") is None or facts.read("resourceslices") is None or facts.read("resourceclaims") is None:
         return
     free = sum(node.free for node in gpu_nodes([_with_kinds(facts)]))
-    for service in facts.known("inferenceservices"):
-        deployment = facts.of("deployments", place(service)[0], predictor(service))
-        if not each(deployment, "spec", "template", "spec", "resourceClaims"):
+    for service in facts.listed("inferenceservices"):
+        deployment = facts.of("deployments", full_name(service)[0], predictor(service))
+        if not list_at(deployment, "spec", "template", "spec", "resourceClaims"):
             continue
-        rolling = at(deployment, "spec", "strategy", "rollingUpdate")
-        surges = at(deployment, "spec", "strategy", "type") != "Recreate" and at(rolling, "maxSurge") not in (0, "0%")
+        rolling = value_at(deployment, "spec", "strategy", "rollingUpdate")
+        surges = value_at(deployment, "spec", "strategy", "type") != "Recreate" and value_at(
+            rolling, "maxSurge"
+        ) not in (0, "0%")
         if surges and not free:
             yield Finding(
                 "surge-deadlock",
@@ -155,26 +147,26 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def _with_kinds(facts: ClusterFacts) -> Thing:
+def _with_kinds(facts: ClusterFacts) -> KubeObject:
     kinds = {"nodes": "Node", "resourceslices": "ResourceSlice", "resourceclaims": "ResourceClaim"}
     return {
         "items": [
             {**cluster_object, "kind": kind}
             for resource, kind in kinds.items()
-            for cluster_object in facts.known(resource)
+            for cluster_object in facts.listed(resource)
         ]
     }
 
 
 def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
-        deployment = facts.of("deployments", place(service)[0], predictor(service))
-        pod = at(deployment, "spec", "template", "spec")
+    for service in facts.listed("inferenceservices"):
+        deployment = facts.of("deployments", full_name(service)[0], predictor(service))
+        pod = value_at(deployment, "spec", "template", "spec")
         engine = engine_of(deployment or {})
         if engine is None:
             continue
-        claimed = [c.get("name") for c in each(engine, "resources", "claims")]
-        offered = [c.get("name") for c in each(pod, "resourceClaims")]
+        claimed = [c.get("name") for c in list_at(engine, "resources", "claims")]
+        offered = [c.get("name") for c in list_at(pod, "resourceClaims")]
         image = str(engine.get("image"))
         if claimed and "vllm-openai-cpu" in image:
             yield Finding(
@@ -185,7 +177,7 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
                 "set predictor.model.runtimeVersion to the image tag, or pin the image by digest in your own runtime",
                 MEASURED,
             )
-        if claimed and at(engine, "resources", "limits", LIMIT):
+        if claimed and value_at(engine, "resources", "limits", LIMIT):
             yield Finding(
                 "gpu-asked-twice",
                 "fail",
@@ -205,27 +197,18 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
                 "name the claim in predictor.resourceClaims",
                 MEASURED,
             )
-        if offered and not claimed:
-            yield Finding(
-                "claim-unused",
-                "warn",
-                _title(service),
-                f"its pod holds claim {', '.join(map(str, offered))}, but the engine's container does not use it",
-                "name it under the container's resources.claims",
-                f"Kubernetes documentation, DRA; driver {DRIVER}",
-            )
 
 
-def _rollout(service: Thing) -> str:
-    namespace, name = place(service)
+def _rollout(service: KubeObject) -> str:
+    namespace, name = full_name(service)
     return commands.line("rollout", name, "--spec", "METHOD", namespace=namespace)
 
 
 def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
-    for service in facts.known("inferenceservices"):
-        mode = annotation(service, MODE) or str(at(service, "status", "deploymentMode") or "Standard")
+    for service in facts.listed("inferenceservices"):
+        mode = annotation(service, MODE) or str(value_at(service, "status", "deploymentMode") or "Standard")
         standard = mode in ("Standard", "RawDeployment")
-        if each(service, "spec", "canary"):
+        if list_at(service, "spec", "canary"):
             yield Finding(
                 "native-canary",
                 "warn",
@@ -235,7 +218,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 f"remove it and use {_rollout(service)}",
                 "kserve/kserve#5335, #5912, #5984",
             )
-        if standard and at(service, "spec", "predictor", "canaryTrafficPercent") is not None:
+        if standard and value_at(service, "spec", "predictor", "canaryTrafficPercent") is not None:
             yield Finding(
                 "canary-ignored",
                 "warn",
@@ -250,17 +233,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 "stopped", "note", _title(service), f"is stopped by its annotation {STOP}",
                 "remove the annotation to start it", "KServe documentation",
             )  # fmt: skip
-        state = [key for key in at(service, "metadata", "annotations") or {} if key.startswith("mpctl.dev/")]
-        if state and ARM not in state:
-            yield Finding(
-                "annotation-restarts",
-                "note",
-                _title(service),
-                f"carries {', '.join(state)}: KServe copies annotations to the pods, so each change restarts all",
-                "keep them elsewhere; mpctl does not write them",
-                MEASURED,
-            )
-        owner = facts.owners.get(place(service))
+        owner = facts.owners.get(full_name(service))
         if owner:
             yield Finding(
                 "owned",
@@ -275,59 +248,59 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
 
 @dataclass(frozen=True)
 class _Workload:
-    """A workload that runs an engine: its ``kind`` as users know it, its pod ``template`` with the ``engine``'s
-    container, ``record`` with replicas and selector."""
+    """A workload that runs an engine."""
 
-    kind: str
-    place: tuple[str, str]
-    record: Thing
-    template: Thing
-    engine: Thing
+    kind: str  # as users know it
+    names: tuple[str, str]  # namespace and name
+    record: KubeObject  # with replicas and selector
+    template: KubeObject  # of its pods
+    engine: KubeObject  # the engine's container
 
     @property
     def title(self) -> str:
-        return f"{self.kind} {'/'.join(filter(None, self.place))}"
+        return f"{self.kind} {'/'.join(filter(None, self.names))}"
 
     @property
     def labels(self) -> dict[str, str]:
-        added = {SET_LABEL: self.place[1]} if self.kind == "LeaderWorkerSet" else {}
-        return {**(at(self.template, "metadata", "labels") or {}), **added}
+        added = {SET_LABEL: self.names[1]} if self.kind == "LeaderWorkerSet" else {}
+        return {**(value_at(self.template, "metadata", "labels") or {}), **added}
 
-    def missing_budget(self, budgets: Sequence[Thing] | None) -> str | None:
+    def missing_budget(self, budgets: Sequence[KubeObject] | None) -> str | None:
         """Return the command that makes the missing PodDisruptionBudget; None without need."""
-        if budgets is None or (at(self.record, "spec", "replicas") or 1) < 2:
+        if budgets is None or (value_at(self.record, "spec", "replicas") or 1) < 2:
             return None
-        namespace, name = self.place
-        if is_budgeted((budget for budget in budgets if place(budget)[0] == namespace), self.labels):
+        namespace, name = self.names
+        if is_budgeted((budget for budget in budgets if full_name(budget)[0] == namespace), self.labels):
             return None
-        selected = at(self.record, "spec", "selector", "matchLabels") or {SET_LABEL: name}
+        selected = value_at(self.record, "spec", "selector", "matchLabels") or {SET_LABEL: name}
         return budget_command(namespace, name, ",".join(f"{key}={value}" for key, value in selected.items()))
 
 
 def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
     """Every workload that runs an engine, of each kind."""
-    for service in facts.known("inferenceservices"):
-        deployment = facts.of("deployments", place(service)[0], predictor(service)) or {}
+    for service in facts.listed("inferenceservices"):
+        deployment = facts.of("deployments", full_name(service)[0], predictor(service)) or {}
         if engine := engine_of(deployment):
-            yield _Workload("InferenceService", place(service), deployment, at(deployment, "spec", "template"), engine)
-    for deployment in facts.known("deployments"):
-        owner = next((o for o in each(deployment, "metadata", "ownerReferences") if at(o, "controller")), None)
-        kind, name = at(owner, "kind") or "Deployment", at(owner, "name") or place(deployment)[1]
+            template = value_at(deployment, "spec", "template")
+            yield _Workload("InferenceService", full_name(service), deployment, template, engine)
+    for deployment in facts.listed("deployments"):
+        owner = next((o for o in list_at(deployment, "metadata", "ownerReferences") if value_at(o, "controller")), None)
+        kind, name = value_at(owner, "kind") or "Deployment", value_at(owner, "name") or full_name(deployment)[1]
         if kind in ("Deployment", "LLMInferenceService") and label(deployment, SERVICE_LABEL) is None:
-            template, where = at(deployment, "spec", "template"), (place(deployment)[0], str(name))
-            for engine in each(template, "spec", "containers"):
+            template, where = value_at(deployment, "spec", "template"), (full_name(deployment)[0], str(name))
+            for engine in list_at(template, "spec", "containers"):
                 if _is_vllm(engine):
                     yield _Workload(str(kind), where, deployment, template, engine)
-    for group in facts.known("leaderworkersets"):
-        templates = at(group, "spec", "leaderWorkerTemplate")
-        template = at(templates, "leaderTemplate") or at(templates, "workerTemplate")
-        for engine in each(template, "spec", "containers"):
+    for group in facts.listed("leaderworkersets"):
+        templates = value_at(group, "spec", "leaderWorkerTemplate")
+        template = value_at(templates, "leaderTemplate") or value_at(templates, "workerTemplate")
+        for engine in list_at(template, "spec", "containers"):
             if _is_vllm(engine):
-                yield _Workload("LeaderWorkerSet", place(group), group, template, engine)
+                yield _Workload("LeaderWorkerSet", full_name(group), group, template, engine)
 
 
-def _is_vllm(container: Thing) -> bool:
-    command, args = each(container, "command"), each(container, "args")
+def _is_vllm(container: KubeObject) -> bool:
+    command, args = list_at(container, "command"), list_at(container, "args")
     words = [str(word) for word in command] or None
     return is_vllm_start(str(container.get("image") or ""), words, [str(word) for word in args])
 
@@ -336,12 +309,12 @@ def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:
     """Answers that a route cuts, requests that a stopping pod loses, and pods that may be evicted together."""
     budgets = facts.read("poddisruptionbudgets")
     for workload in _engines(facts):
-        namespace, name = workload.place
-        routes = [route for route in facts.known("httproutes") if place(route)[0] == namespace]
-        services = [service for service in facts.known("services") if place(service)[0] == namespace]
+        namespace, name = workload.names
+        routes = [route for route in facts.listed("httproutes") if full_name(route)[0] == namespace]
+        services = [service for service in facts.listed("services") if full_name(service)[0] == namespace]
         backends = {f"{name}-predictor"} if workload.kind == "InferenceService" else set()
         limits = route_limits(routes, backends | selected_services(services, workload.labels), name)
-        pod, engine = at(workload.template, "spec"), workload.engine
+        pod, engine = value_at(workload.template, "spec"), workload.engine
         image, budget = str(engine.get("image") or ""), workload.missing_budget(budgets)
         for warning in path_findings(workload.kind, limits, pod, engine, image=image, budget=budget):
             yield Finding(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)

@@ -1,7 +1,7 @@
 """Reads the facts for ``mpctl doctor``: one list per kind, several at once.
 
 A forbidden list, or an aggregated API that does not answer, becomes an entry of ``unread``; an unknown kind reads as
-empty. About 25 requests, plus one per namespace for the metric.
+empty. About 20 requests.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
-from mpctl.doctor import ClusterFacts, Denied, MetricAnswer
+from mpctl.doctor import ClusterFacts, Denied
 from mpctl.doctor.access import FORBIDDEN
-from mpctl.doctor.facts import SERVICE_LABEL, at, each, place
+from mpctl.doctor.facts import SERVICE_LABEL, full_name, list_at, value_at
 from mpctl.doctor.kserve import CONFIG, kserve_version
-from mpctl.doctor.metrics import ADAPTER, METRIC
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access import calls
 from mpctl.platform.kubernetes.access.calls import denied_calls
@@ -39,7 +38,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     Raises:
         Unreachable, NotPermitted: the API server does not answer, or does not authenticate the user.
     """
-    version = str(client.version().get("gitVersion") or "") or None
+    client.version()  # raises where the server does not answer
     reader = _Reader(client, namespace)
     hooks = reader.read_all(_cluster_queries())
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
@@ -49,14 +48,12 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     facts = ClusterFacts(
         now=now,
         namespace=namespace,
-        version=version,
         groups=reader.groups,
         objects=reader.objects,
         unread=reader.unread,
         kserve_namespace=kserve,
-        metrics=_metrics(client, services, reader.groups.get(ADAPTER, ())),
         denied=_denied(client, namespace, reader.unread),
-        owners={place(s): owner.title for s in services if (owner := owner_of(s))},
+        owners={full_name(s): owner.title for s in services if (owner := owner_of(s))},
         unfinished=_unfinished([item for item in history if _is_own(item)], reader.unread),
         look_alikes=tuple(look_alike(item) for item in history if not _is_own(item)),
     )
@@ -104,7 +101,7 @@ def _list(name: str, kind: Kind, namespace: str | None = None, labels: str = "")
 
 def _cluster_queries() -> list[_Query]:
     """Objects of the cluster itself."""
-    wide = (kinds.NODE, kinds.RESOURCE_SLICE, calls.DEVICE_CLASS, kinds.CLUSTER_SERVING_RUNTIME)
+    wide = (kinds.NODE, kinds.RESOURCE_SLICE, calls.DEVICE_CLASS)
     return [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
 
 
@@ -121,8 +118,6 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         _list("kserve-deployments", kinds.DEPLOYMENT, kserve, _CONTROLLER),
         _list("kserve-endpointslices", calls.ENDPOINT_SLICE, kserve),
         _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),
-        _list("resourcequotas", kinds.RESOURCE_QUOTA),
-        _list("podmonitors", calls.POD_MONITOR),
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
         _list("deployments", kinds.DEPLOYMENT, namespace),
         *(_list(kind.plural, kind, namespace) for kind in (kinds.LEADER_WORKER_SET, kinds.HTTP_ROUTE)),
@@ -136,9 +131,9 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
 def _namespace_of(hooks: Sequence[Json]) -> str | None:
     """Return the namespace of KServe, from the address of its webhooks."""
     for configuration in hooks:
-        if "serving.kserve.io" in str(at(configuration, "metadata", "name")):
-            for hook in each(configuration, "webhooks"):
-                if namespace := at(hook, "clientConfig", "service", "namespace"):
+        if "serving.kserve.io" in str(value_at(configuration, "metadata", "name")):
+            for hook in list_at(configuration, "webhooks"):
+                if namespace := value_at(hook, "clientConfig", "service", "namespace"):
                     return str(namespace)
     return None
 
@@ -146,28 +141,6 @@ def _namespace_of(hooks: Sequence[Json]) -> str | None:
 def _groups(text: str | None) -> dict[str, tuple[str, ...]]:
     record = json_object(text or "{}")
     return {g["name"]: tuple(v["version"] for v in g.get("versions") or ()) for g in record.get("groups") or ()}
-
-
-def _metrics(client: Client, services: Sequence[Json], versions: Sequence[str]) -> tuple[MetricAnswer, ...]:
-    """queue_wait_ms of all predictor pods, asked for as the HPA controller does; nothing without an adapter."""
-    if not versions:
-        return ()
-    version = max(versions)  # v1beta2 before v1beta1, as the HPA controller prefers them
-    answers = []
-    for namespace in sorted({place(s)[0] for s in services}):
-        path = f"/apis/{ADAPTER}/{version}/namespaces/{namespace}/pods/*/{METRIC}?labelSelector={SERVICE_LABEL}"
-        try:
-            text = client.raw(path)
-            items = () if text is None else json_object(text).get("items") or ()
-        except MpctlError as error:
-            answers.append(MetricAnswer(namespace, None, error.message))
-            continue
-        if text is None:
-            answers.append(MetricAnswer(namespace, None, "the metric is unknown (404)"))
-            continue
-        values = {str(at(i, "describedObject", "name")): str(i.get("value")) for i in items}
-        answers.append(MetricAnswer(namespace, values))
-    return tuple(answers)
 
 
 def _is_own(item: Json) -> bool:
@@ -178,7 +151,7 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
     """Return the unfinished operations of the ledgers; an unreadable ledger is reported, not taken as finished."""
     entries: dict[tuple[str, str], list[Json]] = {}
     for item in ledgers:
-        namespace, name = place(item)
+        namespace, name = full_name(item)
         entries.setdefault((namespace, names.service_of_ledger(name)), []).append(item)
     unfinished = {}
     for (namespace, service), items in entries.items():
@@ -214,10 +187,10 @@ def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
 
 
 def _fields(document: Any) -> frozenset[str] | None:
-    for schema in (at(document, "components", "schemas") or {}).values():
-        known = each(schema, "x-kubernetes-group-version-kind")
+    for schema in (value_at(document, "components", "schemas") or {}).values():
+        known = list_at(schema, "x-kubernetes-group-version-kind")
         if any(k.get("kind") == kinds.INFERENCE_SERVICE.name for k in known):
-            spec = at(schema, "properties", "spec", "properties") or {}
-            predictor = at(spec, "predictor", "properties") or {}
+            spec = value_at(schema, "properties", "spec", "properties") or {}
+            predictor = value_at(spec, "predictor", "properties") or {}
             return frozenset((*spec, *(f"predictor.{name}" for name in predictor)))
     return None

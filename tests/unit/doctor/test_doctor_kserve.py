@@ -21,19 +21,9 @@ def old_kserve(o):
     )
 
 
-@fault(("kserve-mode", "warn"))
-def knative_by_default(o):
-    the(o, "kserve-configmaps")["data"]["deploy"] = '{"defaultDeploymentMode": "Serverless"}'
-
-
 @fault(("kserve-config", "fail"))
 def broken_config(o):
     the(o, "kserve-configmaps")["data"]["deploy"] = '{"defaultDeploymentMode": }'
-
-
-@fault(("kserve-modelcar", "note"))
-def no_modelcar(o):
-    the(o, "kserve-configmaps")["data"]["storageInitializer"] = '{"enableModelcar": false}'
 
 
 @fault(("kserve-webhook", "fail"))
@@ -44,11 +34,6 @@ def webhook_without_bundle(o):
 @fault(("kserve-webhook", "fail"))
 def webhook_without_endpoint(o):
     the(o, "kserve-endpointslices")["endpoints"] = [{"conditions": {"ready": False}}]
-
-
-@fault(("vllm-runtime", "note"))
-def no_runtime(o):
-    o["clusterservingruntimes"] = []
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -70,11 +70,6 @@ def route_of_kserve_with_its_own_timeout(o):
     o["httproutes"] = [{"metadata": meta("qwen", "chat"), "spec": {"rules": [rule]}}]
 
 
-@fault(("probe-startup", "note"))
-def no_startup_probe(o):
-    del container(o)["startupProbe"]
-
-
 @fault(("ready-but-stuck", "fail"))
 def surge_pod_that_never_schedules(o):
     extra = pod("qwen-predictor-2")
@@ -136,11 +131,6 @@ def claim_nobody_offers(o):
     container(o)["resources"]["claims"] = [{"name": "cards"}]
 
 
-@fault(("claim-unused", "warn"))
-def claim_nobody_uses(o):
-    del container(o)["resources"]["claims"]
-
-
 @fault(("native-canary", "warn"))
 def native_canary(o):
     the(o, "inferenceservices")["spec"]["canary"] = [{"trafficPercent": 10}]
@@ -154,11 +144,6 @@ def percent_in_standard_mode(o):
 @fault(("stopped", "note"))
 def stopped(o):
     the(o, "inferenceservices")["metadata"]["annotations"]["serving.kserve.io/stop"] = "true"
-
-
-@fault(("annotation-restarts", "note"))
-def state_on_the_service(o):
-    the(o, "inferenceservices")["metadata"]["annotations"]["mpctl.dev/revision"] = "3"
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -3,19 +3,15 @@
 import json
 from datetime import UTC, datetime
 
-import pytest
-
 from mpctl.doctor.access import FORBIDDEN, check_leftovers
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access.calls import ACCESS_REVIEW, RULES_REVIEW, TABLE, denied_calls
-from mpctl.platform.kubernetes.api.answers import Unreachable
 from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
 NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GROUPS = {
     "serving.kserve.io": ["v1beta1", "v1alpha1"],
     "resource.k8s.io": ["v1"],
-    "custom.metrics.k8s.io": ["v1beta1", "v1beta2"],
 }
 SERVICE = {"metadata": {"name": "qwen", "namespace": "chat"}, "spec": {}}
 
@@ -64,9 +60,6 @@ class FakeClient:
         return {"status": {"allowed": (asked["verb"], resource) in self.allowed}}
 
 
-METRIC = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/chat/pods/*/queue_wait_ms"
-
-
 def read(client, namespace="chat"):
     return read_cluster(client, namespace, NOW)
 
@@ -77,7 +70,7 @@ def test_what_is_forbidden_is_unread_and_the_rest_is_read():
     assert facts.read("nodes") is None
     assert facts.read("inferenceservices") == [SERVICE]
     assert facts.read("scaledobjects") == ()
-    assert (facts.version, facts.groups["resource.k8s.io"]) == ("v1.36.2", ("v1",))
+    assert facts.groups["resource.k8s.io"] == ("v1",)
 
 
 def test_an_answer_that_is_no_json_is_said():
@@ -91,7 +84,7 @@ def test_services_are_read_in_the_namespace_and_the_cluster_around_them_everywhe
     read(client)
     asked = {plural: where for plural, where, _ in (a for a in client.asked if isinstance(a, tuple))}
     assert {asked[p] for p in ("inferenceservices", "pods", "horizontalpodautoscalers", "leases")} == {"chat"}
-    assert {asked[p] for p in ("nodes", "resourceslices", "daemonsets", "podmonitors")} == {None}
+    assert {asked[p] for p in ("nodes", "resourceslices", "daemonsets")} == {None}
     everywhere = FakeClient()
     read(everywhere, None)
     asked = {plural: where for plural, where, _ in (a for a in everywhere.asked if isinstance(a, tuple))}
@@ -105,22 +98,6 @@ def test_kserve_is_looked_for_where_its_webhooks_lead():
     facts = read(client)
     assert facts.kserve_namespace == "ml-system"
     assert ("endpointslices", "ml-system", "") in client.asked
-
-
-@pytest.mark.parametrize(
-    ("answer", "values", "error"),
-    [
-        (json.dumps({"items": [{"describedObject": {"name": "p"}, "value": "120"}]}), {"p": "120"}, ""),
-        (json.dumps({"items": []}), {}, ""),
-        (None, None, "the metric is unknown (404)"),
-        (Unreachable("the API server answers 503"), None, "the API server answers 503"),
-        ("<html>", None, "the API server's answer is not JSON: '<html>'"),
-    ],
-)
-def test_the_metric_is_asked_for_as_the_autoscaler_does(answer, values, error):
-    facts = read(FakeClient({"inferenceservices": [SERVICE]}, raw={METRIC: answer}))
-    (found,) = facts.metrics
-    assert (found.namespace, found.values, found.error) == ("chat", values, error)
 
 
 def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():

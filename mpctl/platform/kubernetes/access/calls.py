@@ -33,8 +33,6 @@ MUTATING = Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebho
 VALIDATING = Kind(
     _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
 )
-POD_MONITOR = Kind("monitoring.coreos.com", "v1", "PodMonitor", "podmonitors")
-QUEUE_WAIT = Kind("custom.metrics.k8s.io", "v1beta1", "MetricValue", "pods")
 _REVIEWS = "authorization.k8s.io"
 ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
@@ -165,7 +163,6 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
     # Read by the doctor alone; it reports what it may not read
     *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
-    *_rows("list", kinds.CLUSTER_SERVING_RUNTIME, ("doctor",), "KServe's vLLM runtime", scope="cluster"),
     *_rows("list", DEVICE_CLASS, ("doctor",), "whether the GPU driver is set up", scope="cluster"),
     *_rows("list", MUTATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
     *_rows("list", VALIDATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
@@ -173,15 +170,13 @@ TABLE: tuple[Row, ...] = (
     *_rows(
         "list",
         kinds.RESOURCE_QUOTA,
-        ("doctor", *_CHANGE_COMMANDS),
+        _CHANGE_COMMANDS,
         "GKE's quota for critical pods; whether a candidate fits",
         scope="cluster",
     ),
-    *_rows("list", POD_MONITOR, ("doctor",), "whether metrics are collected", scope="cluster"),
     *_rows("list", kinds.DEPLOYMENT, ("doctor",), "KServe's controller", scope="kserve"),
     *_rows("list", ENDPOINT_SLICE, ("doctor",), "whether KServe's webhooks can answer", scope="kserve"),
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
-    *_rows("get", QUEUE_WAIT, ("doctor",), "queue_wait_ms as the HPA sees it", subresource="queue_wait_ms"),
 )
 # Services of KServe's other kind. Apart from the table, because a cluster may be without them.
 LLM: tuple[Row, ...] = (
