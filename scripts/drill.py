@@ -28,11 +28,11 @@ from mpctl.app.session.local import LocalSession
 from mpctl.app.session.open import open_session
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.facts import Facts, read_facts
+from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.app.workload import read_traffic
 from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
-from mpctl.cli.watch.run import read_policy, reopen
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.platform import http

@@ -3,9 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, Literal
+
+from mpctl.app.option import AboveZero, Duration, File, Numbers, Percentage, Percentages, Whole, group, option
+from mpctl.errors import InputError
+
+# Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
+STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
+MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
+TRAFFIC_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.cell.CLASSES
+WATCH_HOME = "mpctl-system"
+_EVENT_FORMS = ("json", "slack", "pagerduty")
+# Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
+_PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
+
+_arms = partial(option, section="Arms")
+_cluster = partial(option, section="Cluster")
+_speculation = partial(option, section="Speculation")
+_draft = partial(option, section="Draft and staging")
+_measurement = partial(option, section="Measurement")
+_traffic = partial(option, section="Traffic")
+_execution = partial(option, section="Execution")
+_output = partial(option, section="Output")
 
 
 class DryRun(StrEnum):
@@ -16,348 +38,816 @@ class DryRun(StrEnum):
     SERVER = "server"
 
 
+def _dry_run() -> Any:
+    return _execution(
+        "--dry-run",
+        type=DryRun,
+        default="none",
+        unused=DryRun.NONE,
+        help="Check and print the change, do nothing; server needs a cluster.",
+    )
+
+
+def _downtime() -> Any:
+    return _execution(
+        "--accept-downtime", type=bool, help="If no GPU is free, stop the old pod before starting the new one."
+    )
+
+
+def _timeout(default: str | None = None) -> Any:
+    derived = "" if default else " (default: 10m, or three measured starts)"
+    text = f"Time for an engine to become ready{derived}."
+    return _execution("--timeout", type=Duration(), metavar="DURATION", default=default, help=text)
+
+
+def _prometheus() -> Any:
+    return option("--prometheus", metavar="URL", help="Read counters from Prometheus (default: from the engines).")
+
+
+def _watch_policy() -> Any:
+    return option(
+        "--watch-policy", type=File, metavar="FILE", help="Limits and what may be done (default: report only)."
+    )
+
+
+def _methods(text: str) -> list[str]:
+    from mpctl.methods.table import METHODS
+
+    return [name for name in METHODS if name.startswith(text)]
+
+
 @dataclass(frozen=True, slots=True)
 class StagingRequest:
     """The staging mode of the draft, and the facts about the cluster that decide it. None: unknown."""
 
-    mode: str | None = None
-    claim: str | None = None
-    claim_is_shared: bool | None = None
-    registry: str | None = None
-    air_gapped: bool = False
-    kserve_version: str | None = None
-    node_disk_gib: float | None = None
-    draft_size_gib: float | None = None
-    token_secret: str | None = None
-    staging_image: str | None = None
+    mode: str | None = _draft(
+        "--staging-mode", metavar="MODE", help="How the draft gets into the pod (default: the best)."
+    )
+    claim: str | None = _draft("--claim", metavar="NAME", help="PersistentVolumeClaim that may hold the draft.")
+    claim_is_shared: bool | None = _draft(
+        "--shared/--not-shared", type=bool, help="Whether several nodes can mount that claim."
+    )
+    registry: str | None = _draft(
+        "--registry", metavar="PREFIX", help="Registry that an image with the draft may be pushed to."
+    )
+    air_gapped: bool = _draft("--air-gapped", type=bool, help="Pods reach neither a hub nor a bucket.")
+    kserve_version: str | None = _draft(
+        "--kserve", metavar="VERSION", help="KServe's release, such as 0.20 (default: the cluster's)."
+    )
+    node_disk_gib: float | None = _draft("--node-disk", type=float, metavar="GIB", help="Free disk of a GPU node.")
+    draft_size_gib: float | None = _draft(
+        "--draft-size", type=float, metavar="GIB", help="Size of a draft that cannot be read."
+    )
+    token_secret: str | None = _draft("--token-secret", metavar="NAME", help="Secret with HF_TOKEN for a download Job.")
+    staging_image: str | None = _draft(
+        "--staging-image",
+        metavar="IMAGE",
+        help="Image of the download Job or base of the Containerfile, such as a mirror's with a digest.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SpeculationRequest:
-    """A method with its settings and its draft. ``settings``: KEY=VALUE; ``config``: JSON, or ``@FILE`` with it;
-    ``catalogue`` and the listings: files; ``ignored``: preflight checks to override, ``refused``: warnings that stop
-    the change."""
+    """A method with its settings and its draft; without a method no change."""
 
-    method: str
-    settings: tuple[str, ...] = ()
-    config: str | None = None
-    draft: str | None = None
-    catalogue: str | None = None
-    draft_listing: str | None = None
-    target_listing: str | None = None
-    gpu: str | None = None
-    staging: StagingRequest = field(default_factory=StagingRequest)
-    ignored: tuple[str, ...] = ()
-    refused: tuple[str, ...] = ()
+    method: str = _speculation(
+        "--spec",
+        metavar="METHOD|@FILE",
+        unused="",
+        shell_complete=lambda _c, _p, text: _methods(text),
+        help="Method such as ngram, or its file; none removes it; auto: the plan's best.",
+    )
+    settings: tuple[str, ...] = _speculation(
+        "--set", multiple=True, metavar="KEY=VALUE", help="Setting of the method (repeatable)."
+    )
+    config: str | None = _speculation(
+        "--spec-config", metavar="JSON|@FILE", help="Settings as vLLM's --speculative-config takes them."
+    )
+    draft: str | None = _draft(
+        "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first)."
+    )
+    catalogue: str | None = _draft(
+        "--drafts", type=File, metavar="FILE", help="Your draft catalogue, over mpctl's own."
+    )
+    draft_listing: str | None = _draft(
+        "--draft-listing",
+        type=File,
+        metavar="FILE",
+        help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
+    )
+    target_listing: str | None = _draft("--target-listing", type=File, metavar="FILE", help="The same for the target.")
+    gpu: str | None = _draft("--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ...")
+    staging: StagingRequest = group(StagingRequest)
+    ignored: tuple[str, ...] = _speculation(
+        "--ignore", multiple=True, metavar="FINDING", help="Preflight finding to override; repeatable."
+    )
+    refused: tuple[str, ...] = _speculation(
+        "--refuse",
+        multiple=True,
+        type=_PATH_WARNINGS,
+        metavar="FINDING",
+        help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
+    )
+
+    def completed(self) -> SpeculationRequest:
+        """The request with the method and the settings of the file behind ``--spec @FILE``.
+
+        Raises:
+            InputError: the file cannot be used.
+        """
+        if not self.method.startswith("@"):
+            return self
+        from mpctl.app.change.resolve import spec_of_file
+
+        if self.config:
+            raise InputError("cannot be combined with a file behind --spec", field="--spec-config")
+        return spec_of_file(self.method[1:], self)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasurementRequest:
-    """The traffic of a measurement, its rate and its duration. ``workloads``: files that are split into classes;
-    ``concurrency``: () means 1, or none with ``requests_per_s``; ``load``: where the load client runs, auto, job or
-    local; ``load_pods``: of the Job; None: as an unfinished rollout has it, else one; ``policy``: a file with the
-    gate's limits, ``limits``: a record of them in its place; ``rounds``: None chooses as many as the prompts allow, 24
-    at most, or those that find ``detect``, a gain as a share of the time per token."""
+    """The traffic of a measurement, its rate and its duration."""
 
-    prompts: tuple[str, ...] = ()
-    datasets: tuple[str, ...] = ()
-    workloads: tuple[str, ...] = ()
-    requests: int = 4
-    rounds: int | None = None
-    detect: float | None = None
-    time_limit_s: float = 0.0
-    concurrency: tuple[int, ...] = ()
-    requests_per_s: tuple[float, ...] = ()
-    temperatures: tuple[float, ...] = (0.0,)
-    max_tokens: int = 384
-    reuse_prompts: bool = False
-    load: str = "auto"
-    load_pods: int | None = None
-    calibrate: bool = True
-    policy: str | None = None
-    limits: Mapping[str, Any] | None = None
+    prompts: tuple[str, ...] = _measurement(
+        "--prompts",
+        type=File,
+        multiple=True,
+        metavar="[NAME=]FILE|SET[:SHARE]",
+        help="Traffic class: a JSONL file, or edits (default), rag, chat, math, fresh; repeatable.",
+    )
+    workloads: tuple[str, ...] = _measurement(
+        "--workload",
+        type=File,
+        multiple=True,
+        metavar="FILE",
+        help="Traffic classes of one file, by category or kind; each share is its part of the requests.",
+    )
+    datasets: tuple[str, ...] = _measurement(
+        "--dataset",
+        multiple=True,
+        metavar="NAME=DATASET:PATH[:SHARE]",
+        help="Traffic class that vLLM's bench client loads: sharegpt:FILE, hf:openai/gsm8k, ...",
+    )
+    concurrency: tuple[int, ...] = _measurement(
+        "--concurrency",
+        type=Numbers(whole=True, least=1),
+        unused=(),
+        metavar="N[,N...]",
+        help="Requests in flight, each value measured (default: 1, or none with --rate).",
+    )
+    requests_per_s: tuple[float, ...] = _measurement(
+        "--rate",
+        type=Numbers(whole=False, least=0, above=True),
+        unused=(),
+        metavar="R[,R...]",
+        help="Requests per second, sent whether or not the engine keeps up (open loop).",
+    )
+    requests: int = _measurement("--requests", type=Whole(1), metavar="N", default=4, help="Prompts per block.")
+    rounds: int | None = _measurement(
+        "--repeats",
+        type=Whole(1, MOST_ROUNDS),
+        metavar="N",
+        help="Rounds at most (default: 24, fewer of larger blocks).",
+    )
+    detect: float | None = _measurement(
+        "--detect",
+        type=Percentage(),
+        metavar="PERCENT",
+        help="Choose the rounds that find so much less time per token in 9 of 10 measurements.",
+    )
+    time_limit_s: float = _measurement(
+        "--max-time",
+        type=Duration(),
+        unused=0.0,
+        metavar="DURATION",
+        help="Start no round after this time of measuring (default: no limit).",
+    )
+    temperatures: tuple[float, ...] = _measurement(
+        "--temperature",
+        type=Numbers(whole=False, least=0),
+        default="0",
+        metavar="T[,T...]",
+        help="Sampling temperatures; outputs are compared at 0.",
+    )
+    max_tokens: int = _measurement("--max-tokens", type=Whole(1), metavar="N", default=384, help="Longest answer.")
+    reuse_prompts: bool = _measurement("--reuse-prompts", type=bool, help="Send prompts again when there are too few.")
+    load: str = _measurement(
+        "--load",
+        type=("auto", "job", "local"),
+        default="auto",
+        help="Where the load client runs: a Job in the cluster or this machine.",
+    )
+    load_pods: int | None = _measurement(
+        "--load-pods",
+        type=Whole(1, 99),
+        metavar="N",
+        help="Pods of the Job that share the requests of a block (default: 1).",
+    )
+    calibrate: bool = _measurement(
+        "--calibrate/--no-calibrate",
+        type=bool,
+        default=True,
+        help="Check the load client against a server of known timing first.",
+    )
+    policy: str | None = option(
+        "--policy",
+        section="Gate",
+        type=File,
+        metavar="FILE",
+        help="Gate limits, YAML (default: 'mpctl gate explain' prints them).",
+    )
+    limits: Mapping[str, Any] | None = None  # a record of the gate's limits, in place of the policy's file
+
+    def __post_init__(self) -> None:
+        if self.detect is not None and self.rounds is not None:
+            raise InputError("cannot be combined with --repeats, which it chooses", field="--detect")
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficRequest:
-    """The movement of production traffic to the candidate. ``mirror_percent``: of the requests it gets copies of first;
-    0 for none. ``route``: the HTTPRoute, needed where there are several. ``bake_s``: None follows from the platform.
+    """The movement of production traffic to the candidate."""
 
-    ``measure_on``: auto, or the placement of the measurement; ``users_share_percent``: the user's consent that so many
-    of the users' requests meet the candidate while it is measured; ``users_window_s``: between the readings that tell
-    users; ``measure_limit_s``: the longest predicted measurement."""
-
-    steps_percent: tuple[int, ...] = ()
-    mirror_percent: int = 0
-    step_duration_s: float = 120.0
-    route: str | None = None
-    keep_baseline: bool = False
-    bake_s: float | None = None
-    measure_on: str = "auto"
-    users_share_percent: int | None = None
-    users_window_s: float = 10.0
-    measure_limit_s: float = 3 * 3600.0
+    measure_on: str = _traffic(
+        "--measure-on",
+        type=("auto", "service", "pair", "mirror", "turns", "split"),
+        default="auto",
+        help="Engines to measure: the service, a pair without users, or users' requests.",
+    )
+    users_share_percent: int | None = _traffic(
+        "--users-share",
+        type=Whole(1, 100),
+        metavar="PERCENT",
+        help="Consent that so many of the users' requests meet the candidate while it is measured.",
+    )
+    users_window_s: float = _traffic(
+        "--users-window",
+        type=Duration(),
+        metavar="DURATION",
+        default="10s",
+        help="Time between the two readings that tell whether users are on the service.",
+    )
+    measure_limit_s: float = _traffic(
+        "--measure-limit",
+        type=Duration(),
+        metavar="DURATION",
+        default="3h",
+        help="Refuse a measurement beside users that is predicted to take longer.",
+    )
+    mirror_percent: int = _traffic(
+        "--mirror",
+        type=Whole(1, 100),
+        unused=0,
+        metavar="PERCENT",
+        help="Percentage of production requests copied to the candidate before promotion.",
+    )
+    steps_percent: tuple[int, ...] = _traffic(
+        "--traffic-steps",
+        type=Percentages(),
+        unused=(),
+        metavar="P[,P...]",
+        help="Shares of production traffic for the candidate before promotion, such as 1,5,10,20.",
+    )
+    step_duration_s: float = _traffic(
+        "--step-duration",
+        type=Duration(),
+        metavar="DURATION",
+        default="2m",
+        help="How long a step, and the mirror, lasts.",
+    )
+    route: str | None = _traffic("--route", metavar="NAME", help="HTTPRoute to the service (default: the only one).")
+    keep_baseline: bool = _traffic("--keep-baseline", type=bool, help="Keep the baseline running after promotion.")
+    bake_s: float | None = _traffic(
+        "--bake",
+        type=Duration(zero=True),
+        metavar="DURATION",
+        help="Time to watch the promoted engine (default: 10m side by side in a cluster).",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """``strategy``: auto, side-by-side or in-place. ``ready_timeout_s``: None follows from the service. ``by``: the
-    program that decided it, empty for a person."""
+    """A change of the speculation of a service, behind the gate."""
 
-    speculation: SpeculationRequest
-    measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
-    traffic: TrafficRequest = field(default_factory=TrafficRequest)
-    strategy: str = "auto"
-    accept_downtime: bool = False
-    force: bool = False
-    ready_timeout_s: float | None = None
-    dry_run: DryRun = DryRun.NONE
-    by: str = ""
+    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
+    measurement: MeasurementRequest = group(MeasurementRequest)
+    traffic: TrafficRequest = group(TrafficRequest)
+    strategy: str = _execution(
+        "--strategy",
+        type=("auto", *STRATEGIES),
+        default="auto",
+        help="Second engine next to the first, or one at a time.",
+    )
+    accept_downtime: bool = _downtime()
+    force: bool = _execution("--force", type=bool, help="Change a service that Argo CD, Flux or Helm manages.")
+    dry_run: DryRun = _dry_run()
+    ready_timeout_s: float | None = _timeout()
+    by: str = ""  # the program that decided it, empty for a person
 
 
 @dataclass(frozen=True, slots=True)
 class RollbackRequest:
-    """``to_revision``: None is the one before. ``strategy``: None is that of the rollout that is undone. ``exact``:
-    every byte is restored, also what another writer changed."""
+    """The revision to restore."""
 
-    to_revision: int | None = None
-    strategy: str | None = None
-    exact: bool = False
-    accept_downtime: bool = False
-    ready_timeout_s: float | None = None
-    dry_run: DryRun = DryRun.NONE
+    to_revision: int | None = option(
+        "--to-revision", type=Whole(1), help="Revision to restore (default: the one before)."
+    )
+    strategy: str | None = _execution(
+        "--strategy", type=STRATEGIES, help="Strategy (default: that of the undone rollout)."
+    )
+    exact: bool = _execution(
+        "--exact",
+        type=bool,
+        help="Restore every byte, also what others changed since; the live manifest is recorded as a revision first.",
+    )
+    accept_downtime: bool = _downtime()
+    dry_run: DryRun = _dry_run()
+    ready_timeout_s: float | None = _timeout()
     why: str = ""
     by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PreflightRequest:
-    """A change to check. ``ask_engine``: also by the installed vLLM's own configuration class."""
+class StageRequest:
+    """A draft to prepare."""
 
-    speculation: SpeculationRequest
-    ask_engine: bool = False
+    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
+
+
+@dataclass(frozen=True, slots=True)
+class PreflightRequest:
+    """A change to check."""
+
+    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
+    ask_engine: bool = option(
+        "--ask-engine", type=bool, help="Also ask the installed vLLM's own configuration class; takes seconds."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class PlanRequest:
-    """A plan of one or several methods. ``speculation``: the change, with the method of each in turn.
+    """A plan of one or several methods, which the change has in turn."""
 
-    ``rates``: of acceptance per position, measured; ``traffic``: a class, where nothing is measured; ``transcripts``: a
-    file of prompts and answers, ``tokenizer``: a directory for it; ``url``: of a running engine; ``measure``: start a
-    candidate of each method; ``runs``: files of mpctl bench; ``prices``: a price list; ``temperature`` of the traffic.
-    """
+    methods: tuple[str, ...] = ()
+    speculation: SpeculationRequest = group(SpeculationRequest)
+    concurrency: tuple[int, ...] = _traffic(
+        "--concurrency",
+        type=Numbers(whole=True, least=1),
+        default="1,8,32,64",
+        metavar="N[,N...]",
+        help="Requests in flight to plan for.",
+    )
+    ks: tuple[int, ...] = _speculation(
+        "--k",
+        type=Numbers(whole=True, least=1),
+        unused=(),
+        metavar="K[,K...]",
+        help="Draft lengths to compare (default: 1 to 7).",
+    )
+    prompt_tokens: float | None = _traffic(
+        "--prompt-tokens", type=AboveZero(), metavar="N", help="Mean tokens of a prompt."
+    )
+    output_tokens: float | None = _traffic(
+        "--output-tokens", type=AboveZero(), metavar="N", help="Mean tokens of an answer."
+    )
+    prompts: tuple[str, ...] = _traffic(
+        "--prompts",
+        type=File,
+        multiple=True,
+        metavar="[NAME=]FILE|SET[:SHARE]",
+        help="Prompts whose lengths are used: JSONL files, or edits, rag, chat, math, fresh.",
+    )
+    temperatures: tuple[float, ...] = _traffic(
+        "--temperature",
+        type=Numbers(whole=False, least=0),
+        default="0",
+        metavar="T[,T...]",
+        help="Sampling temperatures of your traffic; the highest counts.",
+    )
+    rates: tuple[float, ...] = _measurement(
+        "--acceptance",
+        type=Numbers(whole=False, least=0, repeat=True),
+        unused=(),
+        metavar="RATE[,RATE...]",
+        help="Acceptance rate per position, measured on your own traffic, as vLLM logs it.",
+    )
+    coverage: float | None = _measurement(
+        "--coverage", type=AboveZero(), metavar="SHARE", help="Share of steps with a proposal (ngram)."
+    )
+    traffic: str | None = _measurement(
+        "--traffic", type=TRAFFIC_CLASSES, help="Class of traffic to screen with, where nothing is measured."
+    )
+    measure: bool = _measurement(
+        "--measure",
+        type=bool,
+        help="Measure acceptance: a candidate answers --prompts for a minute; or --transcripts, --url.",
+    )
+    transcripts: str | None = _measurement(
+        "--transcripts",
+        type=File,
+        metavar="FILE",
+        help="JSONL of prompts and answers: ngram and suffix are replayed on them, without an engine.",
+    )
+    tokenizer: str | None = _measurement(
+        "--tokenizer", type=File, metavar="DIR", help="Directory with the target's tokenizer.json."
+    )
+    url: str | None = _measurement(
+        "--url", metavar="URL", help="Engine that runs anywhere: its counters, or its tokenizer."
+    )
+    runs: tuple[str, ...] = _measurement(
+        "--run",
+        type=File,
+        multiple=True,
+        metavar="FILE",
+        help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
+    )
+    prices: str | None = _output(
+        "--prices", type=File, metavar="FILE", help="Price list, YAML (default: the shipped one)."
+    )
 
-    methods: tuple[str, ...]
-    speculation: SpeculationRequest
-    concurrency: tuple[int, ...] = (1, 8, 32, 64)
-    ks: tuple[int, ...] = ()
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-    prompts: tuple[str, ...] = ()
-    rates: tuple[float, ...] = ()
-    coverage: float | None = None
-    traffic: str | None = None
-    transcripts: str | None = None
-    tokenizer: str | None = None
-    url: str | None = None
-    measure: bool = False
-    temperature: float = 0.0
-    runs: tuple[str, ...] = ()
-    prices: str | None = None
+    @property
+    def temperature(self) -> float:
+        """The highest sampling temperature of the traffic."""
+        return max(self.temperatures, default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class RenderRequest:
-    """A change to print. ``candidate``: only the InferenceService that runs it next to the first."""
+    """A change to print."""
 
-    speculation: SpeculationRequest
-    candidate: bool = False
+    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
+    candidate: bool = option(
+        "--candidate", type=bool, help="Print only the second InferenceService that runs the change."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DiffRequest:
     """Compare the service with a revision, None for the one before, or with a change."""
 
-    revision: int | None = None
-    speculation: SpeculationRequest | None = None
+    revision: int | None = option(
+        "--revision", type=Whole(1), help="Revision to compare with (default: the one before)."
+    )
+    speculation: SpeculationRequest = group(SpeculationRequest)
 
 
 @dataclass(frozen=True, slots=True)
 class CloudClusterRef:
-    """A managed cluster: a full name, or a bare name with its place; ``profile`` of the AWS configuration."""
+    """A managed cluster: a full name, or a bare name with its place."""
 
     name: str
-    region: str | None = None
-    project: str | None = None
-    location: str | None = None
-    profile: str | None = None
+    region: str | None = _cluster("--region", metavar="REGION", help="EKS: region of a CLUSTER given by its bare name.")
+    project: str | None = _cluster("--project", metavar="ID", help="GKE: project of a CLUSTER given by its bare name.")
+    location: str | None = _cluster(
+        "--location", metavar="ZONE|REGION", help="GKE: location of a CLUSTER given by its bare name."
+    )
+    profile: str | None = _cluster(
+        "--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectRequest:
-    """Arguments of `mpctl connect`."""
+    """A managed cluster to enter into a kubeconfig."""
 
-    cluster: CloudClusterRef
+    cluster: CloudClusterRef = group(CloudClusterRef)
     kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
-    use: bool = False
+    use: bool = option("--use", type=bool, help="Make the entry the current context (default: only if there is none).")
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityRequest:
-    """Arguments of `mpctl capacity`; ``objects`` is a listing of kubectl, ``objects_file`` its name."""
+    """The replicas that a rollout adds to a managed cluster."""
 
-    cluster: CloudClusterRef
-    replicas: int = 1
-    gpus: int = 1
-    pool: str | None = None
-    objects: str | None = None
+    cluster: CloudClusterRef = group(CloudClusterRef)
+    replicas: int = option(
+        "--replicas", type=Whole(1), default=1, help="Additional replicas; a side-by-side rollout needs 1."
+    )
+    gpus: int = option("--gpus", type=Whole(1), default=1, help="GPUs per replica.")
+    pool: str | None = option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
+    objects: str | None = None  # a listing of kubectl
     objects_file: str = "-"
-    accept_unchecked: bool = False
+    accept_unchecked: bool = option(
+        "--accept-unchecked", type=bool, help="Count what could not be checked as capacity."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RbacRequest:
-    """Arguments of `mpctl rbac`; ``bind_to`` as typed, such as ``group:ml``. ``all_pods``: whether the role
-    lists the pods of all namespaces; ``purge``: whether it deletes what was recorded; ``deployments``: whether it
-    changes plain Deployments; ``allow_in_job``: as typed, such as ``toleration:dedicated``."""
+    """The rights that a role is to grant, and to whom."""
 
-    role: Literal["reader", "operator"] = "operator"
+    role: Literal["reader", "operator"] = option(
+        "--role",
+        type=("reader", "operator"),
+        default="operator",
+        help="reader: changes nothing. operator: everything, including rollouts.",
+    )
     namespace: str | None = None
-    cluster_wide: bool = False
-    bind_to: tuple[str, ...] = ()
-    secrets: tuple[str, ...] = ()
-    load: Literal["job", "local"] = "job"
-    all_pods: bool = True
-    purge: bool = False
-    deployments: bool = False
-    admission_policy: bool = False
-    allow_in_job: tuple[str, ...] = ()
-
-
-WATCH_HOME = "mpctl-system"
+    cluster_wide: bool = option("--cluster-wide", type=bool, help="Cover the services of all namespaces.")
+    bind_to: tuple[str, ...] = option(
+        "--to",
+        multiple=True,
+        metavar="KIND:NAME",
+        help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
+    )
+    secrets: tuple[str, ...] = option(
+        "--secret", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
+    )
+    load: Literal["job", "local"] = option(
+        "--load",
+        type=("job", "local"),
+        default="job",
+        help="local: leave out the rights on Jobs; run mpctl with --load local.",
+    )
+    all_pods: bool = option(
+        "--without-all-pods",
+        flag_value=False,
+        default=True,
+        show_default=False,
+        help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
+    )
+    purge: bool = option(
+        "--purge", type=bool, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge."
+    )
+    deployments: bool = option(
+        "--deployments", type=bool, help="Also allow changing plain Deployments and LeaderWorkerSets."
+    )
+    admission_policy: bool = option(
+        "--admission-policy",
+        type=bool,
+        help="Also limit --to to mpctl-* objects, harmless Jobs, and routes to candidates (Kubernetes 1.30).",
+    )
+    allow_in_job: tuple[str, ...] = option(
+        "--allow-in-job",
+        multiple=True,
+        metavar="KIND:NAME",
+        help="With --admission-policy: toleration, pull-secret, runtime-class or scheduler of load Jobs; repeatable.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class WatchInstallRequest:
-    """Arguments of `mpctl watch install`. ``namespace``: whose services are watched, None for all; ``home``: where the
-    watch runs; ``shared_home``: other users of that namespace are trusted; ``policy_file``: the policy's name in
-    messages; ``webhook_secret``: a Secret with the webhook's address; ``without``: objects that are left out."""
+    """The watch of a namespace's services, None for all, and the namespace that it runs in."""
 
-    namespace: str | None
-    image: str
-    home: str = WATCH_HOME
-    shared_home: bool = False
-    prometheus: str | None = None
-    policy_file: str = "--watch-policy"
-    webhook_secret: str | None = None
-    webhook_format: str = "json"
-    without: tuple[str, ...] = ()
+    namespace: str | None = None
+    image: str = option(
+        "--image",
+        required=True,
+        unused="",
+        metavar="IMAGE",
+        help="Image with mpctl, best by digest (deploy/Containerfile).",
+    )
+    everywhere: bool = option(
+        "-A", "--all-namespaces", type=bool, help="Watch the services of all namespaces, whatever -n says."
+    )
+    home: str = option(
+        "--home", default=WATCH_HOME, metavar="NAME", help="Namespace that runs the watch and has no other users."
+    )
+    shared_home: bool = option(
+        "--shared-home", type=bool, help="Allow a home with other users, who can then act as the watch."
+    )
+    prometheus: str | None = _prometheus()
+    policy_file: str | None = _watch_policy()
+    webhook_secret: str | None = option(
+        "--webhook-secret",
+        metavar="NAME",
+        help="Secret with the webhook's address in url, and for PagerDuty the routing key in key.",
+    )
+    webhook_format: str = option(
+        "--webhook-format", type=_EVENT_FORMS, default="json", help="Shape of the webhook's events."
+    )
+    without: tuple[str, ...] = option(
+        "--without",
+        type=("podmonitor",),
+        multiple=True,
+        help="Leave out an object: podmonitor where the Prometheus operator is not installed.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class WatchRequest:
+    """The services to watch, and who hears of their findings."""
+
+    name: str | None = None
+    everywhere: bool = option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says.")
+    selector: str = option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        default="",
+        help="Services with these labels, as kubectl takes them.",
+    )
+    once: bool = option("--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
+    interval_s: float | None = option(
+        "--interval",
+        type=Duration(),
+        metavar="DURATION",
+        help="Time between two readings (default: the policy's, 15s).",
+    )
+    policy_file: str | None = _watch_policy()
+    prometheus: str | None = _prometheus()
+    listen: str | None = option(
+        "--listen", metavar="HOST:PORT", help="Answer /metrics and /healthz here (default: not at all)."
+    )
+    webhook: str | None = option("--webhook", metavar="URL", help="POST every event to this URL.")
+    webhook_format: str = option(
+        "--webhook-format",
+        type=_EVENT_FORMS,
+        default="json",
+        help="Shape of an event: as it is, for Slack, or for PagerDuty's Events API v2.",
+    )
+    webhook_key: str = option(
+        "--webhook-key",
+        metavar="KEY",
+        default="",
+        show_default=False,
+        help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
+    )
+    publish: bool = option(
+        "--publish", type=bool, help="Write a SpeculationStatus and Events per service (cluster only)."
+    )
+    leader_elect: bool = option("--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost.")
+    lease_namespace: str | None = option(
+        "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n)."
+    )
+
+    def __post_init__(self) -> None:
+        if self.webhook_format == "pagerduty" and not self.webhook_key:
+            raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
+        if self.name is not None and self.selector:
+            raise InputError("cannot be combined with a name", field="--selector")
 
 
 @dataclass(frozen=True, slots=True)
 class MethodRequest:
-    """Arguments of `mpctl methods METHOD`."""
+    """A method whose setting is printed; without one the methods are listed."""
 
-    method: str
-    draft: str | None = None
-    settings: tuple[str, ...] = ()
+    method: str = ""
+    draft: str | None = option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")
+    settings: tuple[str, ...] = option(
+        "--set", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DraftsRequest:
-    """Arguments of `mpctl drafts`; ``catalogue_file`` is merged over the shipped catalogue."""
+    """The published drafts to list."""
 
     target: str | None = None
-    method: str | None = None
-    catalogue_file: str | None = None
+    method: str | None = option("--method", metavar="METHOD", help="List only drafts for this method (default: all).")
+    catalogue_file: str | None = option(
+        "--drafts",
+        type=File,
+        metavar="FILE",
+        help="Catalogue of your own, merged over the shipped one (docs/how-to/drafts.md).",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CompareRequest:
-    """Arguments of `mpctl bench compare`; each side as typed, ``FILE`` or ``FILE:ARM``."""
+    """Two measurements to compare, each as typed: ``FILE`` or ``FILE:ARM``."""
 
     first: str
     second: str | None = None
-    policy_file: str | None = None
-    force: bool = False
+    policy_file: str | None = option(
+        "--policy",
+        type=File,
+        metavar="FILE",
+        help="Gate policy, YAML (default: the policy of the second measurement).",
+    )
+    force: bool = option("--force", type=bool, help="Compare even if prompts, model, device or engine differ.")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRequest:
-    """Arguments of `mpctl report`; ``run`` is a file or the name of a rollout, None for the last rollout."""
+    """A measurement to report: a file or the name of a rollout, None for the last rollout."""
 
     run: str | None = None
-    service: str | None = None
-    prices_file: str | None = None
-    policy_file: str | None = None
+    service: str | None = option(
+        "-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one)."
+    )
+    output_file: str | None = option(
+        "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
+    )
+    force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
+    prices_file: str | None = option(
+        "--prices", type=File, metavar="FILE", help="Price list, YAML (default: the shipped one)."
+    )
+    policy_file: str | None = option(
+        "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """Arguments of `mpctl gate explain`; without ``run`` the policy alone is explained."""
+    """A measurement that the gate judges again; without one the policy alone is explained."""
 
     run: str | None = None
-    service: str | None = None
-    policy_file: str | None = None
-    weights_gb: float | None = None
-    bandwidth_gb_s: float | None = None
+    policy_file: str | None = option(
+        "--policy",
+        type=File,
+        metavar="FILE",
+        help="Gate policy, YAML (default: the policy of RUN, else mpctl's).",
+    )
+    service: str | None = option(
+        "--service", metavar="NAME", help="Service of the rollout RUN (default: the only one)."
+    )
+    weights_gb: float | None = option(
+        "--weights-gb", type=AboveZero(), metavar="GB", help="Weights that a step reads, for the memory floor."
+    )
+    bandwidth_gb_s: float | None = option(
+        "--bandwidth",
+        type=AboveZero(),
+        metavar="GB/S",
+        help="Memory bandwidth of the device, from its data sheet, for the memory floor.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LocalUpRequest:
-    """Arguments of `mpctl local up`; without ``file`` the manifest of the service that is up."""
+    """A service to start on this machine; without a file from the manifest of the one that is up."""
 
     name: str | None = None
-    file: str | None = None
-    port: int | None = None
-    vllm: str | None = None
-    lifeline_pid: int | None = None
-    wait: bool = True
-    ready_timeout_s: float = 600.0
+    file: str | None = option(
+        "-f",
+        "--file",
+        type=File,
+        metavar="FILE|-",
+        help="Manifest, - for standard input (default: that of the service that is up).",
+    )
+    port: int | None = option("--port", type=Whole(1, 65535), help="Port of the service (default: a free one).")
+    vllm: str | None = option(
+        "--vllm", metavar="COMMAND", help="vllm command or its python (default: of this environment)."
+    )
+    lifeline_pid: int | None = option(
+        "--lifeline", type=int, metavar="PID", help="Stop the service when this process ends."
+    )
+    wait: bool = option("--wait/--no-wait", type=bool, default=True, help="Wait until the service answers.")
+    ready_timeout_s: float = _timeout("10m")
 
 
 @dataclass(frozen=True, slots=True)
 class LocalDownRequest:
-    """Arguments of `mpctl local down`."""
+    """Services of this machine to stop."""
 
     name: str | None = None
-    every: bool = False
-    orphans: bool = False
-    force: bool = False
+    every: bool = option("--all", type=bool, help="Stop every service of this machine, or of the namespace.")
+    orphans: bool = option("--orphans", type=bool, help="Also stop engines that no supervisor manages.")
+    force: bool = option(
+        "--force", type=bool, help="Stop a service during a rollout; 'mpctl local up' must precede its resume."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LocalLogsRequest:
-    """Arguments of `mpctl local logs`; ``tail`` is a number of lines."""
+    """The log of an engine of this machine."""
 
     name: str | None = None
-    arm: str | None = None
-    tail: int | None = None
+    arm: str | None = option(
+        "--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic)."
+    )
+    tail: int | None = option(
+        "--tail", type=Whole(0), metavar="LINES", help="Print only the last lines (default: all)."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ServersRequest:
-    """vLLM servers at a URL; ``model``: None is the first that a server lists, ``vllm``: command of the load client."""
+    """vLLM servers at a URL, empty for none."""
 
-    url: str
-    candidate_url: str | None = None
-    model: str | None = None
-    vllm: str | None = None
+    url: str = _arms("--url", metavar="URL", unused="", help="vLLM server to measure instead of a service.")
+    candidate_url: str | None = _arms(
+        "--candidate-url", metavar="URL", help="vLLM server to measure as the candidate, with --url."
+    )
+    model: str | None = _arms(
+        "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
+    )
+    vllm: str | None = _arms(
+        "--vllm",
+        metavar="COMMAND",
+        help="vllm command, or its python, that sends the load to --url (default: this environment's).",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """Arguments of `mpctl bench`: a service, two of them, a service and a speculation, or servers."""
+    """A measurement of a service, of two, of a service and a speculation, or of servers."""
 
     service: str | None = None
-    candidate: str | None = None
-    speculation: SpeculationRequest | None = None
-    servers: ServersRequest | None = None
-    measurement: MeasurementRequest = field(default_factory=MeasurementRequest)
-    run_file: str | None = None
-    ready_timeout_s: float = 600.0
+    candidate: str | None = _arms(
+        "--candidate", metavar="SERVICE", help="Service to measure as the candidate (default: none)."
+    )
+    servers: ServersRequest = group(ServersRequest)
+    speculation: SpeculationRequest = group(SpeculationRequest)
+    measurement: MeasurementRequest = group(MeasurementRequest)
+    run_file: str | None = _output(
+        "--run",
+        type=File,
+        metavar="FILE",
+        help="File for the measurement (default: bench-ID.json.gz in this directory).",
+    )
+    ready_timeout_s: float = _timeout("10m")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from inspect import cleandoc
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpctl.cli.context import CliContext
-from mpctl.cli.registry import Table, load_command
-from mpctl.cli.size import folded_command
+from mpctl.cli.registry import load_command
+from mpctl.cli.size import fit_examples
 from mpctl.cli.terminal import as_called
 from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from mpctl.cli.registry import Table
 
 # Commands that must work whatever the settings files say.
 _WITHOUT_SETTINGS = ("help", "completion", "config")
@@ -40,28 +43,6 @@ class FittedHelp(click.Command):
             super().format_help_text(ctx, formatter)
         finally:
             self.help = written
-
-
-def fit_examples(text: str, width: int) -> str:
-    """The text with its indented examples fitted into ``width``: comments move to the left, else to a line of their
-    own; a longer command is continued with a backslash."""
-    lines = text.split("\n")
-    if all(len(line) <= width for line in lines if line.startswith("  ")):
-        return text
-    split = {i: [line.strip(), ""] for i, line in enumerate(lines) if line.startswith("  ")}
-    for i, (line, _) in split.items():
-        command, gap, comment = line.partition("   ")
-        if gap or "  " in line:
-            command, _, comment = line.partition("  ")
-            split[i] = [command, comment.strip()]
-    column = max((len(command) for command, comment in split.values() if comment), default=0) + 5
-    fits = all(column + len(comment) <= width for _, comment in split.values())
-    for i, (command, comment) in split.items():
-        if comment and fits:
-            lines[i] = f"  {command}".ljust(column) + comment
-        else:
-            lines[i] = "  " + folded_command(command, width - 2, "    ") + (f"\n      {comment}" if comment else "")
-    return "\n".join(lines)
 
 
 class LazyGroup(FittedHelp, click.Group):

@@ -1,7 +1,7 @@
 """The program's entry point.
 
 Importing click takes three times as long as starting Python. The two calls that only print are answered without it:
-the version, and the help of the root command as ``root_help`` keeps it; a test compares that with what click prints.
+the version, and the help of the root command; a test compares that with what click prints.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def _known_answer(arguments: list[str]) -> str | None:
         from mpctl.cli import root_help
         from mpctl.cli.size import width
 
-        return root_help.TEXT if width() >= root_help.WIDTH else None
+        return root_help.text() if width() >= root_help.WIDTH else None
     return None
 
 

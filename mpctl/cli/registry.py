@@ -1,58 +1,124 @@
-"""The commands by name. A command's module is imported when the command is used; it calls its command ``command``."""
+"""The commands by name, and the options that all of them share: what ``mpctl --help`` prints, without click.
+
+The module of a command is imported when the command is used.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING
+from mpctl.app.option import Duration, File, Option
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import Any
+
     import click
 
-# name -> (module, one line of help, topic of the listing; without one it is not listed)
-Table = Mapping[str, tuple[str, str, str]]
+    # name -> (module:attribute, one line of help, topic of the listing; without one it is not listed)
+    Table = Mapping[str, tuple[str, str, str]]
+
+ABOUT = """Speculative decoding for vLLM, rolled out behind a measured gate and rolled back exactly.
+
+\b
+Examples:
+  mpctl local up -f service.yaml          start a service on this machine
+  mpctl rollout --spec ngram              measure n-gram, promote it if it pays
+  mpctl rollback                          restore the service exactly
+  mpctl history                           list what was done"""
+EPILOG = "Exit codes: mpctl help exit-codes"
 
 COMMANDS: Table = {
-    "rollout": ("mpctl.cli.operate.rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
-    "rollback": ("mpctl.cli.operate.rollback", "Restore a recorded revision", "Rollout"),
-    "resume": ("mpctl.cli.operate.resume", "Continue an interrupted operation", "Rollout"),
-    "abandon": ("mpctl.cli.operate.abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
-    "restart": ("mpctl.cli.operate.restart", "Replace engines by fresh ones of the same spec", "Rollout"),
-    "retire": ("mpctl.cli.operate.retire", "Stop a retained baseline", "Rollout"),
-    "unlock": ("mpctl.cli.operate.unlock", "Free a service whose operator is gone", "Rollout"),
-    "watch": ("mpctl.cli.watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
-    "status": ("mpctl.cli.inspect.status", "Show services, engines and operations under way", "Inspect"),
-    "history": ("mpctl.cli.inspect.history", "List recorded revisions, or print one", "Inspect"),
-    "diff": ("mpctl.cli.inspect.diff", "Compare the service with a revision or with a change", "Inspect"),
-    "doctor": ("mpctl.cli.cluster.doctor", "Check a cluster for what prevents rollouts", "Inspect"),
-    "rbac": ("mpctl.cli.cluster.rbac", "Print the minimal roles for mpctl", "Inspect"),
-    "bench": ("mpctl.cli.bench", "Measure without changing what serves", "Inspect"),
-    "report": ("mpctl.cli.inspect.report", "Write a report of a measurement", "Inspect"),
-    "plan": ("mpctl.cli.inspect.plan", "Predict what speculation would bring, before anything is started", "Inspect"),
-    "preflight": ("mpctl.cli.inspect.preflight", "Check a change without making it", "Inspect"),
-    "render": ("mpctl.cli.inspect.render", "Print the changed manifest, for GitOps", "Inspect"),
-    "gate": ("mpctl.cli.gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
-    "methods": ("mpctl.cli.inspect.methods", "List speculation methods and their defaults", "Inspect"),
-    "drafts": ("mpctl.cli.inspect.drafts", "List published drafts per target", "Inspect"),
-    "stage": ("mpctl.cli.inspect.stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
-    "local": ("mpctl.cli.local", "Run services as processes on this machine", "Platform"),
-    "connect": ("mpctl.cli.cluster.connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
-    "capacity": ("mpctl.cli.cluster.capacity", "Check whether a rollout fits a managed cluster", "Clouds"),
-    "credential": (
-        "mpctl.cli.cluster.credential",
-        "Print a short-lived token for kubectl",
-        "",
-    ),  # called by kubectl alone
-    "config": ("mpctl.cli.config", "Show settings and their origin", "Other"),
-    "completion": ("mpctl.cli.shell.completion", "Print a completion script for a shell", "Other"),
-    "help": ("mpctl.cli.shell.help", "Explain a command or a topic such as exit-codes", "Other"),
-    "version": ("mpctl.cli.shell.version", "Print versions", "Other"),
+    "rollout": ("operate.rollout:rollout", "Roll speculation onto a service behind a measured gate", "Rollout"),
+    "rollback": ("operate.rollout:rollback", "Restore a recorded revision", "Rollout"),
+    "resume": ("operate.rollout:resume", "Continue an interrupted operation", "Rollout"),
+    "abandon": ("operate.maintain:abandon", "End an unfinished operation, leave the service as it is", "Rollout"),
+    "restart": ("operate.maintain:restart", "Replace engines by fresh ones of the same spec", "Rollout"),
+    "retire": ("operate.maintain:retire", "Stop a retained baseline", "Rollout"),
+    "unlock": ("operate.maintain:unlock", "Free a service whose operator is gone", "Rollout"),
+    "watch": ("watch:watch", "See whether speculation still pays, and fall back by policy", "Inspect"),
+    "status": ("inspect.status:status", "Show services, engines and operations under way", "Inspect"),
+    "history": ("inspect.history:history", "List recorded revisions, or print one", "Inspect"),
+    "diff": ("inspect.change:diff", "Compare the service with a revision or with a change", "Inspect"),
+    "doctor": ("cluster.doctor:doctor", "Check a cluster for what prevents rollouts", "Inspect"),
+    "rbac": ("cluster.rbac:rbac", "Print the minimal roles for mpctl", "Inspect"),
+    "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
+    "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
+    "plan": ("inspect.plan:plan", "Predict what speculation would bring, before anything is started", "Inspect"),
+    "preflight": ("inspect.change:preflight", "Check a change without making it", "Inspect"),
+    "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
+    "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
+    "methods": ("inspect.methods:methods", "List speculation methods and their defaults", "Inspect"),
+    "drafts": ("inspect.methods:drafts", "List published drafts per target", "Inspect"),
+    "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
+    "local": ("local:local", "Run services as processes on this machine", "Platform"),
+    "connect": ("cluster.clouds:connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
+    "capacity": ("cluster.clouds:capacity", "Check whether a rollout fits a managed cluster", "Clouds"),
+    "credential": ("cluster.clouds:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
+    "config": ("shell:config", "Show settings and their origin", "Other"),
+    "completion": ("shell:completion", "Print a completion script for a shell", "Other"),
+    "help": ("shell:help_", "Explain a command or a topic such as exit-codes", "Other"),
+    "version": ("shell:version", "Print versions", "Other"),
 }
+
+# They may stand before or behind the command, as with kubectl. Before the command an option only carries a flag to it:
+# variable, files and default are read once, by the command.
+SHARED = (
+    Option(
+        "--platform",
+        section="Global",
+        type=("auto", "local", "kubernetes"),
+        default="auto",
+        help="Where services run; auto: a named cluster, else a local service.",
+    ),
+    Option(
+        "-n",
+        "--namespace",
+        section="Global",
+        metavar="NAME",
+        help="Kubernetes namespace (default: the context's; local platform: any).",
+    ),
+    Option(
+        "--context",
+        section="Global",
+        metavar="NAME",
+        shell_complete=lambda ctx, _p, text: _contexts(ctx, text),
+        help="Context of the kubeconfig (default: the current one).",
+    ),
+    Option(
+        "--kubeconfig",
+        section="Global",
+        type=File,
+        metavar="FILE",
+        help="Kubeconfig file (default: KUBECONFIG, ~/.kube/config).",
+    ),
+    Option("--as", "as_user", section="Global", metavar="USER", help="User to impersonate on the cluster."),
+    Option(
+        "--request-timeout",
+        section="Global",
+        type=Duration(),
+        metavar="DURATION",
+        help="Longest wait for one answer of the API server (default: 30s).",
+    ),
+    Option("--color", section="Output", type=("auto", "always", "never"), default="auto", help="Use colour."),
+    Option(
+        "-v",
+        "--verbose",
+        section="Output",
+        count=True,
+        show_default=False,
+        help="Print more; twice: with a time stamp on each line.",
+    ),
+    Option("-q", "--quiet", section="Output", type=bool, help="Print only results, warnings and errors."),
+    Option("--debug", section="Global", type=bool, help="Print a stack trace with every error."),
+)
 
 
 def load_command(table: Table, name: str) -> click.Command:
     """Import the module of a command."""
-    command: click.Command = import_module(table[name][0]).command
+    from importlib import import_module
+
+    module, _, attribute = table[name][0].partition(":")
+    command: click.Command = getattr(import_module(f"mpctl.cli.{module}"), attribute)
     return command
 
 
@@ -68,3 +134,17 @@ def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
                 yield (*path, name), command
             else:
                 pending.append(((*path, name), below))
+
+
+def _contexts(ctx: Any, text: str) -> list[str]:
+    """Contexts for completion; the kubeconfig may be named before the command or behind it."""
+    from pathlib import Path
+
+    import yaml
+
+    from mpctl.platform.kubernetes.api.connection import kubeconfig_files
+
+    named = ctx.params.get("kubeconfig") or ctx.find_root().params.get("kubeconfig")
+    kubeconfigs = [yaml.safe_load(Path(file).read_text(encoding="utf-8")) or {} for file in kubeconfig_files(named)]
+    names = {str(context["name"]) for record in kubeconfigs for context in record.get("contexts") or ()}
+    return sorted(name for name in names if name.startswith(text))

@@ -10,15 +10,14 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from mpctl import __version__, commands
+from mpctl.cli.command import click_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup, named
-from mpctl.cli.options.shared import shared_options
-from mpctl.cli.registry import COMMANDS
+from mpctl.cli.registry import ABOUT, COMMANDS, EPILOG, SHARED
 from mpctl.cli.size import width
 from mpctl.cli.terminal import drop
 from mpctl.errors import Cancelled, MpctlError
@@ -28,24 +27,16 @@ _COMPLETE = "_MPCTL_COMPLETE"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
-@click.group(
-    cls=LazyGroup,
+cli = LazyGroup(
+    "cli",
     table=COMMANDS,
+    params=[click_option(option) for option in SHARED],
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: mpctl help exit-codes",
+    help=ABOUT,
+    epilog=EPILOG,
 )
-@click.version_option(__version__, "--version", message="mpctl %(version)s")
-@shared_options
-def cli(**_shared: Any) -> None:
-    """Speculative decoding for vLLM, rolled out behind a measured gate and rolled back exactly.
-
-    \b
-    Examples:
-      mpctl local up -f service.yaml          start a service on this machine
-      mpctl rollout --spec ngram              measure n-gram, promote it if it pays
-      mpctl rollback                          restore the service exactly
-      mpctl history                           list what was done
-    """
+click.version_option(__version__, "--version", message="mpctl %(version)s")(cli)
+cli.params.insert(0, cli.params.pop())
 
 
 def run(program: str, arguments: Sequence[str]) -> int:

@@ -1,78 +1,63 @@
-"""The text of ``mpctl --help``, stored so that printing it does not import click; renewed by
-``python -m tests.unit.cli.test_cli_startup``."""
+"""The help of the program from what its commands and shared options declare, as click prints it, but without click."""
+
+from __future__ import annotations
+
+from mpctl.app.option import Option
+from mpctl.cli.registry import ABOUT, COMMANDS, EPILOG, SHARED
+from mpctl.cli.size import fit_examples
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
 
 WIDTH = 80  # of the terminal, at least
-TEXT = """\
-Usage: mpctl [OPTIONS] COMMAND [ARGS]...
+_PAGE = WIDTH - 2
+_COLUMN = 32  # of the texts beside the options, at most
 
-  Speculative decoding for vLLM, rolled out behind a measured gate and rolled
-  back exactly.
 
-  Examples:
-    mpctl local up -f service.yaml   start a service on this machine
-    mpctl rollout --spec ngram       measure n-gram, promote it if it pays
-    mpctl rollback                   restore the service exactly
-    mpctl history                    list what was done
+def text() -> str:
+    """The text of ``mpctl --help``."""
+    return "\n".join(_lines()) + "\n"
 
-Options:
-  --version                       Show the version and exit.
-  --platform [auto|local|kubernetes]
-                                  Where services run; auto: a named cluster,
-                                  else a local service.  [default: auto]
-  -n, --namespace NAME            Kubernetes namespace (default: the
-                                  context's; local platform: any).
-  --context NAME                  Context of the kubeconfig (default: the
-                                  current one).
-  --kubeconfig FILE               Kubeconfig file (default: KUBECONFIG,
-                                  ~/.kube/config).
-  --as USER                       User to impersonate on the cluster.
-  --request-timeout DURATION      Longest wait for one answer of the API
-                                  server (default: 30s).
-  --color [auto|always|never]     Use colour.  [default: auto]
-  -v, --verbose                   Print more; twice: with a time stamp on each
-                                  line.
-  -q, --quiet                     Print only results, warnings and errors.
-  --debug                         Print a stack trace with every error.
-  -h, --help                      Show this message and exit.
 
-Rollout:
-  rollout   Roll speculation onto a service behind a measured gate
-  rollback  Restore a recorded revision
-  resume    Continue an interrupted operation
-  abandon   End an unfinished operation, leave the service as it is
-  restart   Replace engines by fresh ones of the same spec
-  retire    Stop a retained baseline
-  unlock    Free a service whose operator is gone
+def _lines() -> Iterator[str]:
+    about, _, examples = fit_examples(ABOUT, _PAGE - 2).partition("\n\n\b\n")
+    yield "Usage: mpctl [OPTIONS] COMMAND [ARGS]...\n"
+    yield "  " + _folded(about, "  ") + "\n"
+    yield from (f"  {line}" for line in examples.splitlines())
+    options = [("--version", "Show the version and exit."), *map(_row, SHARED)]
+    yield from _section("Options", [*options, ("-h, --help", "Show this message and exit.")])
+    topics: dict[str, list[tuple[str, str]]] = {}
+    for name, (_, help_, topic) in COMMANDS.items():
+        if topic:
+            topics.setdefault(topic, []).append((name, help_))
+    for topic, rows in topics.items():
+        yield from _section(topic, rows)
+    yield f"\n  {EPILOG}"
 
-Inspect:
-  watch      See whether speculation still pays, and fall back by policy
-  status     Show services, engines and operations under way
-  history    List recorded revisions, or print one
-  diff       Compare the service with a revision or with a change
-  doctor     Check a cluster for what prevents rollouts
-  rbac       Print the minimal roles for mpctl
-  bench      Measure without changing what serves
-  report     Write a report of a measurement
-  plan       Predict what speculation would bring, before anything is started
-  preflight  Check a change without making it
-  render     Print the changed manifest, for GitOps
-  gate       Explain the gate's rules, or its verdict on a measurement
-  methods    List speculation methods and their defaults
-  drafts     List published drafts per target
-  stage      Explain and prepare how a draft gets into the pod
 
-Platform:
-  local  Run services as processes on this machine
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> Iterator[str]:
+    yield f"\n{title}:"
+    column = min(max(len(name) for name, _ in rows) + 2, _COLUMN)
+    for name, help_ in rows:
+        indent = " " * (column + 2)
+        first = f"  {name}".ljust(column + 2) if len(name) <= column - 2 else f"  {name}\n{indent}"
+        yield first + _folded(help_, indent)
 
-Clouds:
-  connect   Write a kubeconfig entry for an EKS or GKE cluster
-  capacity  Check whether a rollout fits a managed cluster
 
-Other:
-  config      Show settings and their origin
-  completion  Print a completion script for a shell
-  help        Explain a command or a topic such as exit-codes
-  version     Print versions
+def _folded(text: str, indent: str) -> str:
+    """A text that begins behind ``indent`` and is continued there."""
+    lines = [""]
+    for word in text.split(" "):
+        if len(f"{indent}{lines[-1]} {word}") > _PAGE:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}" if lines[-1] else word
+    return f"\n{indent}".join(line.rstrip() for line in lines)
 
-  Exit codes: mpctl help exit-codes
-"""
+
+def _row(option: Option) -> tuple[str, str]:
+    words = f"[{'|'.join(option.type)}]" if isinstance(option.type, tuple) else option.settings.get("metavar", "")
+    default = option.settings.get("default")
+    flags = ", ".join(flag for flag in option.flags if flag.startswith("-"))
+    return f"{flags} {words}".rstrip(), option.help + (f"  [default: {default}]" if default else "")

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -16,29 +14,16 @@ from mpctl.cli.terminal import Terminal
 if TYPE_CHECKING:
     from mpctl.app.session.base import Place
 
-R = TypeVar("R")
 _PLACE = ("platform", "namespace", "context", "kubeconfig", "as_user", "request_timeout")
 _CLUSTER = (("context", "--context"), ("kubeconfig", "--kubeconfig"), ("as_user", "--as"))
 _CHOICE = ("platform", "namespace", "context", "kubeconfig", "as_user")
-_REST = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
+_OTHERS = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 
 
-def in_context(function: Callable[..., R]) -> Callable[..., R]:
-    """Call a command with the :class:`CliContext` of this call in place of the shared options, ``-o``, ``-y`` and
-    ``--no-input``; the other options go to it by name."""
-
-    @wraps(function)
-    def call(*args: Any, **given: Any) -> R:
-        context = configure(click.get_current_context(), given)
-        for name in (*_PLACE, *_REST):
-            given.pop(name, None)
-        return function(context, *args, **given)
-
-    return call
-
-
-def configure(ctx: click.Context, own: dict[str, Any]) -> CliContext:
-    """The context of this call with the shared options applied; from now on errors are printed as they ask."""
+def configure(ctx: click.Context, values: dict[str, Any]) -> CliContext:
+    """The context of this call with the shared options, ``-o``, ``-y`` and ``--no-input`` applied, which are taken out
+    of ``values``; from now on errors are printed as they ask."""
+    own = {name: values.pop(name, None) for name in (*_PLACE, *_OTHERS)}
     root_context = ctx.find_root().obj
     context = root_context if isinstance(root_context, CliContext) else CliContext("mpctl")
     context.terminal = Terminal.of_environment(

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from mpctl.cli.cluster import capacity, connect, credential
+from mpctl.cli.cluster.clouds import capacity, connect, credential
 from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.ports import Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
@@ -136,7 +136,7 @@ def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
 
 def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        "mpctl.cli.cluster.credential.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
+        "mpctl.cli.cluster.clouds.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
     )
     result = run(credential, "eks/us-east-1/serving")
     failed(result, Refused)
@@ -187,7 +187,7 @@ def test_capacity_refuses_what_is_no_listing(run: Callable[..., Result], tmp_pat
 def test_help_imports_no_client_library(name: str) -> None:
     program = (
         "import sys\n"
-        f"from mpctl.cli.cluster.{name} import command\n"
+        f"from mpctl.cli.cluster.clouds import {name} as command\n"
         "command.main(['--help'], standalone_mode=False)\n"
         "heavy = {'boto3', 'botocore', 'google', 'grpc', 'ruamel', 'yaml'} & {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)\n"

@@ -26,7 +26,7 @@ pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("cryptography", reason="pip install 'mpctl[dev]' brings it with moto")
 
 BUILT = cache_folder() / "bin"  # asked now: tests have another home
-PLUGIN = ("-c", "from mpctl.cli.cluster.credential import command; command()")
+PLUGIN = ("-c", "from mpctl.cli.cluster.clouds import credential; credential()")
 
 
 def certificate(folder: Path) -> Path:

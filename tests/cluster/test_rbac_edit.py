@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mpctl.app.watch.install import name_of
-from mpctl.app.watch.leader import lease_of
+from mpctl.app.watch.loop import lease_of
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
 from .conftest import make_mpctl

@@ -20,7 +20,7 @@ import pytest
 import yaml
 
 from mpctl.app.watch.install import name_of
-from mpctl.app.watch.leader import lease_of
+from mpctl.app.watch.loop import lease_of
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from scripts.drill import Answer, throughput

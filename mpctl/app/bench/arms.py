@@ -243,7 +243,7 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
     session = open_session(place, console, request.service)
     place_client(session, request)
     with session.context(interrupted=INTERRUPTED) as context:
-        if request.speculation is not None:
+        if request.speculation.method:
             yield open_side_by_side(session, context, request, request.speculation)
             return
         sessions = {BASELINE: session}

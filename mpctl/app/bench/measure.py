@@ -59,7 +59,7 @@ def bench(place: Place, console: Console, request: BenchRequest) -> Measured:
 
 
 def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:
-    if request.servers is None:
+    if not request.servers.url:
         return open_services(place, console, request)
     place_load(request.measurement.load, request.measurement.load_pods, "local")
     return open_servers(console, request.servers)

@@ -138,7 +138,7 @@ def diff(session: Session, request: DiffRequest) -> str:
     Raises:
         InputError: there is no such revision, or the change cannot be prepared.
     """
-    if request.speculation is None:
+    if not request.speculation.method:
         return _since(session, request.revision)
     if request.revision is not None:
         raise InputError("cannot be combined with --revision", field="--spec")
@@ -151,7 +151,7 @@ def diff_of_manifest(source: Source, request: DiffRequest) -> str:
     Raises:
         InputError: no change is named, or it cannot be prepared.
     """
-    if request.speculation is None:
+    if not request.speculation.method:
         raise InputError("a manifest has no revisions", field="-f", hint="name the change with --spec METHOD")
     if request.revision is not None:
         raise InputError("cannot be combined with -f", field="--revision")

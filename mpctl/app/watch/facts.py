@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from mpctl.app.session.base import Session
-from mpctl.errors import MpctlError
+from mpctl.app.session.base import Session, SystemClock, who
+from mpctl.errors import InputError, MpctlError
 from mpctl.methods import Spec
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
@@ -195,3 +195,24 @@ def _seconds(text: str) -> float | None:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return None
+
+
+def acknowledge(session: Session) -> str:
+    """Record that somebody has seen the last fallback. Returns what was acknowledged, in words.
+
+    Raises:
+        InputError: the watch did not fall back, or the service has changed since.
+        Conflict: somebody else works on the service.
+    """
+    fell_back = read_facts(session, WatchPolicy()).fell_back
+    if fell_back is None:
+        raise InputError(
+            f"{session.title}: no fallback of the watch is in effect",
+            hint=f"run '{session.command('history')}' to list what was done",
+        )
+    if fell_back.acknowledged:
+        return f"{session.title}: {fell_back.operation} was acknowledged by {fell_back.acknowledged} before"
+    with session.store.lease("acknowledge"):
+        record = {"by": who(), "at": SystemClock().now().isoformat(timespec="seconds")}
+        session.store.save(fell_back.operation, ACKNOWLEDGED, record)
+    return f"{session.title}: acknowledged that it {fell_back.describe(session)}"

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpctl.app.requests import WATCH_HOME, WatchInstallRequest
-from mpctl.app.watch.leader import lease_of
+from mpctl.app.watch.loop import lease_of
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import WATCH, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
@@ -36,7 +36,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
         require_name(watched, "--namespace", dots=False)
     require_name(home, "--home", dots=False)
     _require_separate(request)
-    policy = WatchPolicy.parse(policy_text, file=request.policy_file)
+    policy = WatchPolicy.parse(policy_text, file=request.policy_file or "--watch-policy")
     subject = Subject("ServiceAccount", name, home)
     rows = (*needs("operator" if policy.fall_back else "reader"), *WATCH)
 

@@ -1,80 +1,37 @@
-"""``mpctl bench run``: measure one or two arms without changing what serves."""
+"""Measurements that change nothing: ``mpctl bench run`` and ``mpctl bench compare``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
+from dataclasses import replace
 
 import click
 
 from mpctl import commands
-from mpctl.cli.bench.result import emit_measurement
+from mpctl.app.option import File, Option
+from mpctl.app.requests import BenchRequest, CompareRequest, SpeculationRequest, TuneRequest
+from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.measurement import MeasurementOptions, measurement_options, measurement_request
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import name_argument, output_option, shared_options, timeout_option
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
-from mpctl.cli.options.types import File, option
-from mpctl.cli.settings import in_context
-from mpctl.errors import InputError
+from mpctl.errors import GateRejected, InputError, Undecided
 
-if TYPE_CHECKING:
-    from mpctl.app.requests import BenchRequest, TuneRequest
-
-
-class BenchOptions(SpeculationOptions, MeasurementOptions):
-    """The options as click hands them over."""
-
-    candidate: str | None
-    url: str | None
-    candidate_url: str | None
-    model: str | None
-    vllm: str | None
-    run_file: str | None
-    timeout: float
-    tune: bool
-    write_spec: str | None
-
-
-@click.command("run", cls=SectionedCommand)
-@name_argument
-@option("--candidate", section="Arms", metavar="SERVICE", help="Service to measure as the candidate (default: none).")
-@option("--url", section="Arms", metavar="URL", help="vLLM server to measure instead of a service.")
-@option("--candidate-url", section="Arms", metavar="URL", help="vLLM server to measure as the candidate, with --url.")
-@option("--model", section="Arms", metavar="NAME", help="Model of --url (default: the first that the server lists).")
-@option(
-    "--vllm",
-    section="Arms",
-    metavar="COMMAND",
-    help="vllm command, or its python, that sends the load to --url (default: this environment's).",
+_SEARCH = (
+    Option(
+        "--tune",
+        section="Search",
+        type=bool,
+        help="Search the fastest method, K, lookup window and schedule, within --max-time.",
+    ),
+    Option(
+        "--write-spec",
+        section="Search",
+        type=File,
+        metavar="FILE",
+        help="File for the best, for 'rollout --spec @FILE' (default: bench-ID.spec.json).",
+    ),
 )
-@change_options(required=False)
-@measurement_options
-@option(
-    "--run",
-    "run_file",
-    section="Output",
-    type=File(),
-    metavar="FILE",
-    help="File for the measurement (default: bench-ID.json.gz in this directory).",
-)
-@option(
-    "--tune",
-    section="Search",
-    is_flag=True,
-    help="Search the fastest method, K, lookup window and schedule, within --max-time.",
-)
-@option(
-    "--write-spec",
-    section="Search",
-    type=File(),
-    metavar="FILE",
-    help="File for the best, for 'rollout --spec @FILE' (default: bench-ID.spec.json).",
-)
-@timeout_option("10m")
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptions]) -> None:
+
+
+@command("run", service_argument("service"), BenchRequest, *_SEARCH, OUTPUT)
+def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec: str | None) -> None:
     """Measure a service as it serves, or two arms on the same prompts in alternating blocks.
 
     \b
@@ -93,11 +50,14 @@ def command(context: CliContext, /, name: str | None, **given: Unpack[BenchOptio
     --tune starts one engine after the other side by side with the serving one and measures the better ones longer. Exit
     code 0: the gate would promote the best, 5: none is better than what serves, 6: undecided.
     """
-    if given["tune"]:
-        _tune(context, tune_request(name, given))
+    if tune:
+        _tune(context, tune_request(request, write_spec))
         return
-    request = bench_request(name, given)
+    _check(request)
+    if write_spec:
+        raise InputError("needs --tune", field="--write-spec")
     from mpctl.app.bench.measure import bench
+    from mpctl.cli.bench.result import emit_measurement
 
     measured = bench(context.place, context.terminal, request)
     emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
@@ -117,65 +77,74 @@ def _tune(context: CliContext, request: TuneRequest) -> None:
     conclude(context, session, tune(session, request))
 
 
-def tune_request(name: str | None, given: BenchOptions) -> TuneRequest:
-    """The request of a search.
+def tune_request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
+    """The request of a search: ``--spec`` names its methods.
 
     Raises:
         InputError: an option has no place in it.
     """
-    from mpctl.app.requests import BenchRequest, TuneRequest
-
-    for flag, value in (("--candidate", given["candidate"]), ("--url", given["url"])):
+    for flag, value in (("--candidate", request.candidate), ("--url", request.servers.url)):
         if value:
             raise InputError("cannot be combined with --tune, which starts the engines itself", field=flag)
-    if given["detect"] is not None:
+    if request.measurement.detect is not None:
         raise InputError("cannot be combined with --tune, whose stages have rounds of their own", field="--detect")
-    methods = tuple(word.strip() for word in (given["spec"] or "all").split(",") if word.strip())
-    without: BenchOptions = {**given, "spec": None}
-    bench = BenchRequest(
-        service=name,
-        measurement=measurement_request(given),
-        run_file=given["run_file"],
-        ready_timeout_s=given["timeout"],
-    )
-    return TuneRequest(methods, speculation_request(without), bench, given["write_spec"])
+    methods = tuple(text.strip() for text in (request.speculation.method or "all").split(",") if text.strip())
+    bench = replace(request, speculation=SpeculationRequest())
+    return TuneRequest(methods, replace(request.speculation, method=""), bench, write_spec)
 
 
-def bench_request(name: str | None, given: BenchOptions) -> BenchRequest:
-    """Return the request of a command line.
-
-    Raises:
-        InputError: two options exclude each other, or one lacks another.
-    """
-    from mpctl.app.requests import BenchRequest, ServersRequest
-
-    _check(name, given)
-    if given["write_spec"]:
-        raise InputError("needs --tune", field="--write-spec")
-    url, spec = given["url"], given["spec"]
-    return BenchRequest(
-        service=name,
-        candidate=given["candidate"],
-        speculation=speculation_request(given) if spec else None,
-        servers=ServersRequest(url, given["candidate_url"], given["model"], given["vllm"]) if url else None,
-        measurement=measurement_request(given),
-        run_file=given["run_file"],
-        ready_timeout_s=given["timeout"],
-    )
-
-
-def _check(name: str | None, given: BenchOptions) -> None:
-    candidates = {"--spec": given["spec"], "--candidate": given["candidate"], "--candidate-url": given["candidate_url"]}
+def _check(request: BenchRequest) -> None:
+    """Refuse options that exclude each other, and one that lacks another."""
+    servers = request.servers
+    candidates = {
+        "--spec": request.speculation.method,
+        "--candidate": request.candidate,
+        "--candidate-url": servers.candidate_url,
+    }
     flags = [flag for flag, value in candidates.items() if value]
     if len(flags) > 1:
         raise InputError(f"cannot be combined with {flags[0]}", field=flags[1])
-    if given["url"] is None:
-        for flag, value in (("--candidate-url", given["candidate_url"]), ("--model", given["model"])):
+    if not servers.url:
+        for flag, value in (("--candidate-url", servers.candidate_url), ("--model", servers.model)):
             if value:
                 raise InputError("needs --url", field=flag)
         return
     for flag in ("--spec", "--candidate"):
         if candidates[flag]:
             raise InputError("cannot be combined with --url", field=flag)
-    if name:
-        raise InputError(f"cannot be combined with the service {name}", field="--url")
+    if request.service:
+        raise InputError(f"cannot be combined with the service {request.service}", field="--url")
+
+
+_RUNS = (
+    click.Argument(["first"], metavar="RUN[:ARM]"),
+    click.Argument(["second"], metavar="[RUN[:ARM]]", required=False),
+)
+
+
+@command("compare", *_RUNS, CompareRequest, OUTPUT)
+def compare(context: CliContext, /, request: CompareRequest) -> None:
+    """Compare two measurements, or the two arms of one, computed again from their raw samples.
+
+    \b
+    Examples:
+      mpctl bench compare friday.json.gz                         its two arms
+      mpctl bench compare monday.json.gz friday.json.gz          one candidate against the other
+      mpctl bench compare monday.json.gz:baseline friday.json.gz:baseline
+
+    ARM is baseline or candidate (default: the only arm, else the candidate). The first one is the baseline of the
+    comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
+    """
+    from mpctl.app.bench.recorded import compare as judge
+    from mpctl.cli.bench.result import emit_measurement
+    from mpctl.gate.rule import Outcome
+
+    compared = judge(request)
+    for difference in compared.differences:
+        context.terminal.warn(f"measured differently: {difference}")
+    emit_measurement(context, compared.run, compared.analysis, compared.verdict)
+    reasons = "; ".join(compared.verdict.reasons)
+    if compared.verdict.outcome is Outcome.REJECT:
+        raise GateRejected(f"gate would reject the candidate: {reasons}")
+    if compared.verdict.outcome is Outcome.UNDECIDED:
+        raise Undecided(f"gate is undecided: {reasons}", hint="measure more rounds or prompts: --repeats, --requests")

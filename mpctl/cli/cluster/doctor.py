@@ -5,14 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-import click
-
+from mpctl.app.option import Option
+from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import output_option, shared_options
-from mpctl.cli.options.types import option
 from mpctl.cli.printer import paragraph
-from mpctl.cli.settings import in_context
 from mpctl.errors import Refused
 
 if TYPE_CHECKING:
@@ -22,12 +18,13 @@ if TYPE_CHECKING:
     from mpctl.doctor import Finding
 
 
-@click.command("doctor", cls=SectionedCommand)
-@option("-A", "--all-namespaces", is_flag=True, help="Check the services of all namespaces (default: one namespace).")
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, *, all_namespaces: bool) -> int:
+_EVERYWHERE = Option(
+    "-A", "--all-namespaces", type=bool, help="Check the services of all namespaces (default: one namespace)."
+)
+
+
+@command("doctor", _EVERYWHERE, OUTPUT)
+def doctor(context: CliContext, /, *, all_namespaces: bool) -> int:
     """Check a cluster for what prevents rollouts: KServe, GPUs, autoscaling, permissions, leftovers.
 
     \b

@@ -5,15 +5,10 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import click
-
+from mpctl.app.option import Option, Whole
+from mpctl.cli.command import ASKS, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import ask_options, name_argument, output_option, shared_options
-from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
-from mpctl.cli.secrets import presentable, show_secrets_option
-from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 from mpctl.rollout.operation import Ending
 
@@ -24,19 +19,18 @@ if TYPE_CHECKING:
     from mpctl.rollout.revision import Revision
 
 
-@click.command("history", cls=SectionedCommand)
-@name_argument
-@option("--revision", type=click.IntRange(1), help="Print this revision instead of the list.")
-@show_secrets_option
-@option("--purge", is_flag=True, envvar=None, help="Delete all that is recorded about the service, which stays.")
-@option("--prune", is_flag=True, envvar=None, help="Delete the measurements of older operations.")
-@option("--keep", type=click.IntRange(0), default=10, help="With --prune: operations to keep whole (default: 10).")
-@option("--force", is_flag=True, envvar=None, help="With --purge: also a history that cannot be read.")
-@ask_options
-@output_option
-@shared_options
-@in_context
-def command(
+_OPTIONS = (
+    Option("--revision", type=Whole(1), help="Print this revision instead of the list."),
+    SHOW_SECRETS,
+    Option("--purge", type=bool, envvar=None, help="Delete all that is recorded about the service, which stays."),
+    Option("--prune", type=bool, envvar=None, help="Delete the measurements of older operations."),
+    Option("--keep", type=Whole(0), default=10, help="With --prune: operations to keep whole (default: 10)."),
+    Option("--force", type=bool, envvar=None, help="With --purge: also a history that cannot be read."),
+)
+
+
+@command("history", service_argument(), *_OPTIONS, *ASKS, OUTPUT)
+def history(
     context: CliContext,
     /,
     name: str | None,
@@ -74,19 +68,19 @@ def command(
     if revision is not None:
         _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
         return
-    history = read_history(session)
-    for gap in history.gaps:
+    recorded = read_history(session)
+    for gap in recorded.gaps:
         context.terminal.warn(gap)
     context.emit(
         "History",
-        record=history.to_record,
-        names=lambda: [f"revision/{r.number}" for r in history.revisions],
-        table=lambda wide: history_table(history, datetime.now(UTC), wide=wide),
+        record=recorded.to_record,
+        names=lambda: [f"revision/{r.number}" for r in recorded.revisions],
+        table=lambda wide: history_table(recorded, datetime.now(UTC), wide=wide),
     )
-    if history.absence is not None:
-        context.terminal.note(f"{history.absence.message}; {history.absence.hint}")
+    if recorded.absence is not None:
+        context.terminal.note(f"{recorded.absence.message}; {recorded.absence.hint}")
         context.terminal.note(f"'{session.command('history', '--purge')}' removes these records")
-    if context.output in ("table", "wide") and not history.operations and not history.revisions:
+    if context.output in ("table", "wide") and not recorded.operations and not recorded.revisions:
         context.terminal.note(f"{session.title} has no recorded revision")
 
 

@@ -1,34 +1,31 @@
-"""``mpctl methods``: the values of ``--spec`` and their settings."""
+"""Methods and published drafts: ``mpctl methods`` and ``mpctl drafts``."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mpctl import commands
+from mpctl.app.requests import DraftsRequest, MethodRequest
+from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import output_option, shared_options
-from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
-from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.app.inspect.methods import MethodSetting
+    from collections.abc import Sequence
+
+    from mpctl.app.inspect.methods import DraftList, MethodSetting
+    from mpctl.staging.catalogue import Draft
+
+_HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
 
 
-@click.command("methods", cls=SectionedCommand)
-@click.argument("method", required=False, metavar="[METHOD]")
-@option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")
-@option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable.")
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, *, method: str | None, draft: str | None, settings: tuple[str, ...]) -> None:
+@command("methods", click.Argument(["method"], required=False, metavar="[METHOD]"), MethodRequest, OUTPUT)
+def methods(context: CliContext, /, request: MethodRequest) -> None:
     """List speculation methods, their requirements and defaults; with METHOD, print its setting.
 
     \b
@@ -38,16 +35,14 @@ def command(context: CliContext, /, *, method: str | None, draft: str | None, se
       mpctl methods ngram --set num_speculative_tokens=3
     """
     from mpctl.app.inspect.methods import write_setting
-    from mpctl.app.requests import MethodRequest
 
-    if method is not None:
-        _emit_setting(context, method, write_setting(MethodRequest(method, draft, settings)))
+    if request.method:
+        _emit_setting(context, request.method, write_setting(request))
         return
-    for given, flag in ((draft, "--draft"), (settings, "--set")):
-        if given:
-            raise InputError(
-                "needs a METHOD", field=flag, hint=commands.line("methods", "METHOD", "--draft", "org/head")
-            )
+    for value, flag in ((request.draft, "--draft"), (request.settings, "--set")):
+        if value:
+            hint = commands.line("methods", "METHOD", "--draft", "org/head")
+            raise InputError("needs a METHOD", field=flag, hint=hint)
     _emit_methods(context)
 
 
@@ -79,3 +74,109 @@ def _emit_methods(context: CliContext) -> None:
         names=lambda: METHODS,
         table=lambda _wide: columns([["METHOD", "DRAFT", "DEFAULTS", "SUMMARY"], *rows]),
     )
+
+
+_TARGET = click.Argument(
+    ["target"], required=False, metavar="[TARGET]", shell_complete=lambda _c, _p, text: _targets(text)
+)
+
+
+@command("drafts", _TARGET, DraftsRequest, OUTPUT)
+def drafts(context: CliContext, /, request: DraftsRequest) -> None:
+    """List published drafts per target: method, size, K, expected tokens per step, licence, requirements.
+
+    \b
+    Examples:
+      mpctl drafts                             every target
+      mpctl drafts Qwen/Qwen3-8B -o wide       one target, with sources and warnings
+      mpctl drafts --drafts my-drafts.yaml     with a catalogue of your own
+
+    Tokens per step include the token that verification itself yields, so 1.0 is no gain.
+    """
+    from mpctl.app.inspect.methods import list_drafts
+
+    listed = list_drafts(request)
+    context.emit(
+        "DraftList",
+        record=lambda: {"items": [_record(draft) for draft in listed.drafts], "sources": dict(listed.sources)},
+        names=lambda: [draft.name for draft in listed.drafts],
+        table=lambda wide: _table(listed.drafts, wide=wide, one_target=request.target is not None),
+    )
+    if context.output == "table":
+        _note(context, listed, request.target, request.method)
+
+
+def _note(context: CliContext, listed: DraftList, target: str | None, method: str | None) -> None:
+    terminal, number = context.terminal, len(listed.drafts)
+    if not number:
+        of_method, of_target = f" for {method}" if method else "", f" of {target}" if target else ""
+        terminal.note(f"no draft{of_method}{of_target} in the catalogue")
+        return
+    terminal.note(f"{number} draft{'' if number == 1 else 's'}; -o wide shows sources, notes and warnings")
+    for draft in listed.drafts if target is not None else ():
+        if draft.warn:
+            terminal.warn(f"{draft.name}: {draft.warn}")
+
+
+def _table(listed: Sequence[Draft], *, wide: bool, one_target: bool) -> str:
+    if not listed:
+        return ""
+    header = [*_HEADER, *(("REMARKS", "SOURCES") if wide else ())]
+    rows = [_row(draft, wide=wide) for draft in listed]
+    if not one_target:
+        header, rows = ["TARGET", *header], [[d.target, *row] for d, row in zip(listed, rows, strict=True)]
+    return columns([header, *rows])
+
+
+def _row(draft: Draft, *, wide: bool) -> list[str]:
+    expected = "; ".join(length.describe() for length in (draft.expected if wide else draft.expected[:1]))
+    remarks = "; ".join(filter(None, (draft.warn, draft.note)))
+    return [
+        draft.name,
+        draft.method,
+        "unknown" if draft.k is None else str(draft.k),
+        "unknown" if draft.size_b is None else f"{draft.size_b:g}B",
+        expected or "unknown",
+        draft.licence or "unknown",
+        ", ".join(draft.needs()) or "-",
+        *((remarks or "-", ", ".join(draft.sources) or "-") if wide else ()),
+    ]
+
+
+def _record(draft: Draft) -> dict[str, Any]:
+    """Return a draft for programs; an unknown property is null."""
+    return {
+        "target": draft.target,
+        "draft": draft.name,
+        "method": draft.method,
+        "numSpeculativeTokens": draft.k,
+        "numSpeculativeTokensFp8Target": draft.k_fp8_target,
+        "sizeBillions": draft.size_b,
+        "loadedGib": draft.loaded_gib,
+        "kvPoolFactor": draft.kv_pool_factor,
+        "contextTokens": draft.context,
+        "expected": [
+            {
+                "k": expectation.k,
+                "dataset": expectation.dataset,
+                "temperature": expectation.temperature,
+                "tokensPerStep": expectation.tokens,
+            }
+            for expectation in draft.expected
+        ],
+        "perPositionAcceptance": list(draft.per_position),
+        "engine": draft.engine,
+        "plugin": draft.plugin,
+        "minVllm": draft.min_vllm,
+        "targetVariant": draft.variant,
+        "licence": draft.licence,
+        "note": draft.note,
+        "warning": draft.warn,
+        "sources": list(draft.sources),
+    }
+
+
+def _targets(text: str) -> list[str]:
+    from mpctl.staging.catalogue_file import shipped
+
+    return [name for name in shipped().drafts if name.lower().startswith(text.lower())]

@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from mpctl.app.requests import ReportRequest
+from mpctl.cli.command import command, formats_option
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import own_output_option, shared_options
-from mpctl.cli.options.types import File, option
 from mpctl.cli.printer import document
-from mpctl.cli.settings import in_context
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,37 +66,11 @@ _FORMATS = {
 }
 
 
-@click.command("report", cls=SectionedCommand)
-@click.argument("run", required=False, metavar="[RUN]")
-@option("-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one).")
-@own_output_option(
-    tuple(_FORMATS),
-    help="Format (default: by the ending of --output-file, else md).",
-)
-@option("--output-file", type=File(), metavar="FILE", help="File to write (default: standard output).")
-@option("--force", is_flag=True, help="Overwrite a file that is not a report.")
-@option("--prices", "prices_file", type=File(), metavar="FILE", help="Price list, YAML (default: the shipped one).")
-@option(
-    "--policy",
-    "policy_file",
-    type=File(),
-    metavar="FILE",
-    help="Gate policy, YAML (default: the policy of the measurement).",
-)
-@shared_options
-@in_context
-def command(
-    context: CliContext,
-    /,
-    *,
-    run: str | None,
-    service: str | None,
-    form: str | None,
-    output_file: str | None,
-    force: bool,
-    prices_file: str | None,
-    policy_file: str | None,
-) -> None:
+_FORM = formats_option(*_FORMATS, text="Format (default: by the ending of --output-file, else md).")
+
+
+@command("report", click.Argument(["run"], required=False, metavar="[RUN]"), ReportRequest, _FORM)
+def report(context: CliContext, /, request: ReportRequest, *, form: str | None) -> None:
     """Write a report of a measurement, computed again from its raw samples.
 
     \b
@@ -113,14 +85,12 @@ def command(
     html is one page that opens offline, md is for pull requests, junit for CI; json and yaml have all figures, csv has
     every sample.
     """
-    form = _choose_format(form, output_file)
+    form = _choose_format(form, request.output_file)
     from mpctl.app.inspect.measured import make_report, require_writable, write_report
-    from mpctl.app.requests import ReportRequest
 
-    path = None if output_file in (None, "-") else Path(str(output_file))
+    path = None if request.output_file in (None, "-") else Path(str(request.output_file))
     if path is not None:
-        require_writable(path, force=force)
-    request = ReportRequest(run, service, prices_file, policy_file)
+        require_writable(path, force=request.force)
     text = render(make_report(context.place, context.terminal, request), form)
     if path is None:
         context.terminal.exact(text)

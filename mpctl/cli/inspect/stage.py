@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
-import click
-
+from mpctl.app.option import Option
+from mpctl.app.requests import StageRequest
+from mpctl.cli.command import FILE, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import file_option, name_argument, output_option, shared_options
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
-from mpctl.cli.options.types import option
 from mpctl.cli.printer import columns
-from mpctl.cli.secrets import presentable, show_secrets_option
-from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,30 +17,25 @@ if TYPE_CHECKING:
     from mpctl.staging.modes import StagingPlan
 
 
-@click.command("stage", cls=SectionedCommand)
-@name_argument
-@file_option
-@change_options()
-@option(
+_EXPLAIN = Option(
     "--plan",
     "explain",
     section="Output",
-    is_flag=True,
+    type=bool,
     help="Explain the staging mode, the steps and what a rollback leaves.",
 )
-@show_secrets_option
-@output_option
-@shared_options
-@in_context
-def command(
+
+
+@command("stage", service_argument(), FILE, StageRequest, _EXPLAIN, SHOW_SECRETS, OUTPUT)
+def stage(
     context: CliContext,
     /,
     name: str | None,
     file: str | None,
+    request: StageRequest,
     *,
     explain: bool,
     show_secrets: bool,
-    **given: Unpack[SpeculationOptions],
 ) -> None:
     """Print what to prepare before a rollout with a draft: a Job for its volume, or a Containerfile for its image.
 
@@ -60,7 +50,7 @@ def command(
     """
     from mpctl.app.change import prepare
 
-    change = prepare(context.open_source(name, file), speculation_request(given))
+    change = prepare(context.open_source(name, file), request.speculation)
     plan = change.staging
     if plan is None:
         need = "needs no second artifact" if change.spec.draft is None else "reads its draft where it is named"

@@ -6,15 +6,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import click
-
 from mpctl import commands
+from mpctl.app.option import Option
+from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import name_argument, output_option, shared_options
-from mpctl.cli.options.types import option
 from mpctl.cli.printer import Result, columns, paragraph, render
-from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,14 +22,14 @@ if TYPE_CHECKING:
 _REFRESH_S = 1.0
 
 
-@click.command("status", cls=SectionedCommand)
-@name_argument
-@option("-w", "--watch", is_flag=True, help="Refresh until Ctrl-C: redrawn on a terminal, else on change.")
-@option("-A", "--all-namespaces", is_flag=True, help="Services of all namespaces, whatever -n says.")
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, name: str | None, *, watch: bool, all_namespaces: bool) -> None:
+_OPTIONS = (
+    Option("-w", "--watch", type=bool, help="Refresh until Ctrl-C: redrawn on a terminal, else on change."),
+    Option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says."),
+)
+
+
+@command("status", service_argument(), *_OPTIONS, OUTPUT)
+def status(context: CliContext, /, name: str | None, *, watch: bool, all_namespaces: bool) -> None:
     """Show services, the engines that run and operations under way.
 
     \b

@@ -1,76 +1,24 @@
-"""``mpctl rollout``: speculation onto a service, behind a measured gate."""
+"""Operations on the speculation of a service: ``mpctl rollout``, ``rollback`` and ``resume``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Unpack
-
-import click
-
+from mpctl.app.option import File, Option
+from mpctl.app.requests import RollbackRequest, RolloutRequest
+from mpctl.cli.command import ASKS, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.measurement import MeasurementOptions, measurement_options, measurement_request
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import (
-    STRATEGIES,
-    ask_options,
-    dry_run_option,
-    name_argument,
-    output_option,
-    shared_options,
-    timeout_option,
-)
-from mpctl.cli.options.speculation import SpeculationOptions, change_options, speculation_request
-from mpctl.cli.options.traffic import TrafficOptions, traffic_options, traffic_request
-from mpctl.cli.options.types import File, Word, option
-from mpctl.cli.settings import in_context
 
-if TYPE_CHECKING:
-    from mpctl.app.requests import RolloutRequest
-
-
-class RolloutOptions(SpeculationOptions, MeasurementOptions, TrafficOptions):
-    """The options as click hands them over."""
-
-    strategy: str
-    accept_downtime: bool
-    force: bool
-    dry_run: str
-    timeout: float | None
-
-
-@click.command("rollout", cls=SectionedCommand)
-@name_argument
-@change_options()
-@measurement_options
-@traffic_options
-@option(
+_MANIFEST = Option(
     "-f",
     "--file",
     section="Execution",
-    type=File(),
+    type=File,
     metavar="FILE",
     help="Manifest that names the running service; the file itself is not changed.",
 )
-@option(
-    "--strategy",
-    section="Execution",
-    type=Word(("auto", *STRATEGIES)),
-    default="auto",
-    help="Second engine next to the first, or one at a time.",
-)
-@option(
-    "--accept-downtime",
-    section="Execution",
-    is_flag=True,
-    help="If no GPU is free, stop the old pod before starting the new one.",
-)
-@option("--force", section="Execution", is_flag=True, help="Change a service that Argo CD, Flux or Helm manages.")
-@dry_run_option
-@timeout_option(None)
-@ask_options
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, name: str | None, file: str | None, **given: Unpack[RolloutOptions]) -> None:
+
+
+@command("rollout", service_argument(), _MANIFEST, RolloutRequest, *ASKS, OUTPUT)
+def rollout(context: CliContext, /, name: str | None, file: str | None, request: RolloutRequest) -> None:
     """Roll speculation onto a service behind a measured gate.
 
     \b
@@ -85,27 +33,59 @@ def command(context: CliContext, /, name: str | None, file: str | None, **given:
     The service is recorded, a candidate engine starts, both get the same prompts in alternating blocks, and the gate
     promotes the candidate or the service is restored. Killed at any point, the same command continues.
     """
-    from mpctl.app.operate import rollout
     from mpctl.app.operate.outcome import require_server
+    from mpctl.app.operate.rollout import run
     from mpctl.cli.operate.outcome import conclude
 
-    request = rollout_request(given)
     require_server(request.dry_run, context.place.platform)
     session = context.open_session(name) if file is None else context.open_named_in(file, name)
-    conclude(context, rollout.run(session, request))
+    conclude(context, run(session, request))
 
 
-def rollout_request(given: RolloutOptions) -> RolloutRequest:
-    """The request of these options."""
-    from mpctl.app.requests import DryRun, RolloutRequest
+@command("rollback", service_argument(), RollbackRequest, *ASKS, OUTPUT)
+def rollback(context: CliContext, /, name: str | None, request: RollbackRequest) -> None:
+    """Restore what mpctl changed, and compare after the write.
 
-    return RolloutRequest(
-        speculation=speculation_request(given),
-        measurement=measurement_request(given),
-        traffic=traffic_request(given),
-        strategy=given["strategy"],
-        accept_downtime=given["accept_downtime"],
-        force=given["force"],
-        ready_timeout_s=given["timeout"],
-        dry_run=DryRun(given["dry_run"]),
-    )
+    \b
+    Examples:
+      mpctl rollback                          undo the last change of the only service
+      mpctl rollback qwen --to-revision 1
+      mpctl rollback --dry-run=client         what would be restored
+      mpctl rollback qwen --exact             every byte, also what others changed since
+
+    An unfinished rollout is undone; otherwise the service goes back to the revision before, or to the one named. What
+    others changed elsewhere since (a label, another argument) is kept and named. A rollback works from every point at
+    which a rollout can be stopped. Interrupted, the same command continues.
+    """
+    from mpctl.app.operate.outcome import require_server
+    from mpctl.app.operate.rollback import run
+    from mpctl.cli.operate.outcome import conclude
+
+    require_server(request.dry_run, context.place.platform)
+    conclude(context, run(context.open_session(name), request))
+
+
+_PROMPTS = (
+    Option(
+        "--prompts",
+        type=File,
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="Prompts of the rollout again; default: the files that the rollout read on this machine; repeatable.",
+    ),
+    Option("--workload", type=File, multiple=True, metavar="FILE", help="The same for a file of several classes."),
+)
+
+
+@command("resume", service_argument(), *_PROMPTS, *ASKS, OUTPUT)
+def resume(context: CliContext, /, name: str | None, prompts: tuple[str, ...], workload: tuple[str, ...]) -> None:
+    """Continue an interrupted rollout, rollback or retire from its last finished step.
+
+    Prompts are never stored. While a rollout measures prompts of a file, the same file is read again; on another
+    machine name it with --prompts or --workload. An operation that another user opened is shown as a diff against
+    the live service and confirmed first.
+    """
+    from mpctl.app.operate.resume import run
+    from mpctl.cli.operate.outcome import conclude
+
+    conclude(context, run(context.open_session(name, gone=True), prompts, workload))

@@ -7,8 +7,9 @@ import json
 import click
 import pytest
 
+from mpctl.app.requests import MeasurementRequest
 from mpctl.app.workload import describe_workload, read_traffic, read_workload
-from mpctl.cli.options.measurement import measurement_options, measurement_request
+from mpctl.cli.command import command
 from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic
 
@@ -17,12 +18,11 @@ def asked(*arguments, load=None):
     """The workload of these arguments, by the options that rollout and bench share."""
     found = {}
 
-    @click.command()
-    @measurement_options
-    def command(**options):
-        found["workload"] = read_workload(measurement_request(options), load)
+    @command("measure", MeasurementRequest, shared=False)
+    def measure(request):
+        found["workload"] = read_workload(request, load)
 
-    command.main(list(arguments), standalone_mode=False)
+    measure.main(list(arguments), standalone_mode=False)
     return found["workload"]
 
 

@@ -154,7 +154,7 @@ def test_the_same_command_with_more_rounds(arguments, again):
 
 
 def test_every_placement_can_be_asked_for():
-    from mpctl.cli.operate.rollout import command
+    from mpctl.cli.operate.rollout import rollout as command
 
     option = next(parameter for parameter in command.params if parameter.name == "measure_on")
     assert option.type.choices == ("auto", *Placement)
@@ -162,7 +162,7 @@ def test_every_placement_can_be_asked_for():
 
 def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
     """A table that lacks an option would not notice that it goes nowhere."""
-    from mpctl.cli.operate.rollout import command
+    from mpctl.cli.operate.rollout import rollout as command
 
     typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
     elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}

@@ -3,11 +3,14 @@
 import click
 import pytest
 
-from mpctl.cli.options import types as options
-from mpctl.cli.options.shared import STRATEGIES
-from mpctl.cli.settings_files import COMMON, every_command, options_of
+from mpctl.app import option as options
+from mpctl.app import requests
+from mpctl.cli.registry import every_command
+from mpctl.cli.settings_files import COMMON, options_of
+from mpctl.estimate.payoff.cell import CLASSES
 from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
+from mpctl.stats.sequential import MOST_LOOKS
 
 COMMANDS = list(every_command())
 # A variable of the shell must never delete anything, nor permit it.
@@ -31,12 +34,12 @@ OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output"
     ],
 )
 def test_a_duration(text, seconds):
-    assert options.Duration().convert(text, None, None) == seconds
+    assert options.Duration().parse(text) == seconds
 
 
 @pytest.mark.parametrize(("text", "steps"), [("1,10,50", (1, 10, 50)), ("5", (5,)), ([1, 100], (1, 100))])
 def test_percentages(text, steps):
-    assert options.Percentages().convert(text, None, None) == steps
+    assert options.Percentages().parse(text) == steps
 
 
 @pytest.mark.parametrize(
@@ -51,14 +54,14 @@ def test_percentages(text, steps):
     ],
 )
 def test_no_percentages(text, said):
-    with pytest.raises(click.BadParameter, match=said):
-        options.Percentages().convert(text, None, None)
+    with pytest.raises(ValueError, match=said):
+        options.Percentages().parse(text)
 
 
 @pytest.mark.parametrize("text", ["0", "0s", "0m", "0h0m0s", 0])
 def test_a_duration_of_nothing(text):
-    with pytest.raises(click.BadParameter, match="must be above 0"):
-        options.Duration().convert(text, None, None)
+    with pytest.raises(ValueError, match="must be above 0"):
+        options.Duration().parse(text)
 
 
 def test_files_complete_wherever_an_option_is_a_file():
@@ -83,12 +86,14 @@ def test_a_manifest_is_named_by_the_same_option_everywhere():
 
 @pytest.mark.parametrize("text", ["", "m", "soon", "-5s", "10 m", "1d", "5m1h", "1.5h", "10ms", True])
 def test_no_duration(text):
-    with pytest.raises(click.BadParameter, match="is no duration; write 90s, 10m or 1h30m"):
-        options.Duration().convert(text, None, None)
+    with pytest.raises(ValueError, match="is no duration; write 90s, 10m or 1h30m"):
+        options.Duration().parse(text)
 
 
-def test_strategies_are_those_of_operations():
-    assert [s.value for s in Strategy] == list(STRATEGIES)
+def test_values_that_requests_repeat_are_those_of_their_modules():
+    assert [s.value for s in Strategy] == list(requests.STRATEGIES)
+    assert requests.MOST_ROUNDS == MOST_LOOKS
+    assert set(requests.TRAFFIC_CLASSES) == set.union(*map(set, CLASSES.values()))
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(p) for p, _ in COMMANDS])

@@ -107,8 +107,10 @@ spec:
 """
 WORKING = """
 import sys
+import work
 from mpctl.cli import root
-root.COMMANDS["work"] = ("work", "", "")
+sys.modules["mpctl.cli.work"] = work
+root.COMMANDS["work"] = ("work:command", "", "")
 from mpctl.cli.main import main
 main()
 """

@@ -14,8 +14,8 @@ from world import Crash
 
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
-from mpctl.app.watch import acknowledge, exposition
-from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch import exposition
+from mpctl.app.watch.facts import acknowledge, read_facts
 from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import InputError, MpctlError, Refused
@@ -112,14 +112,14 @@ def test_after_a_fallback_the_signal_says_so_until_somebody_acknowledges_it():
     rounds(watcher, 20)
     assert watched.assessment.signal is Signal.FELL_BACK
     before = len(session.memory.disk.ledger)
-    assert "acknowledged that it fell back" in acknowledge.run(session)
+    assert "acknowledged that it fell back" in acknowledge(session)
     assert len(session.memory.disk.ledger) == before
     rounds(watcher, 20)
     assert watched.assessment.signal is Signal.HEALTHY
     assert "acknowledged by" in watched.assessment.text
     assert exposition.record(watched)["conditions"][0]["message"] == watched.assessment.text
     assert (events[-1].reason, events[-1].finding) == ("Healthy", False)
-    assert "before" in acknowledge.run(session)
+    assert "before" in acknowledge(session)
 
 
 def test_another_change_of_the_spec_ends_the_signal_of_a_fallback():
@@ -130,7 +130,7 @@ def test_another_change_of_the_spec_ends_the_signal_of_a_fallback():
     (watched,) = watcher.watched.values()
     assert watched.assessment.signal is Signal.HEALTHY
     with pytest.raises(InputError, match="no fallback of the watch is in effect"):
-        acknowledge.run(session)
+        acknowledge(session)
 
 
 def test_what_cannot_be_read_is_more_urgent_than_a_fallback():

@@ -10,7 +10,7 @@ import pytest
 from kubernetes.client import Configuration
 from watched import promoted, rounds, watch
 
-from mpctl.app.watch.publish import Publisher
+from mpctl.app.watch.exposition import Publisher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import Connection

@@ -75,11 +75,11 @@ def test_the_objects_belong_together():
 
 
 def test_the_container_runs_a_command_that_exists():
-    from mpctl.cli.watch.run import command
+    from mpctl.cli.watch import run
 
     words = arguments(WatchInstallRequest(None, "mpctl:1", prometheus="http://prometheus:9090"))
     assert words[:2] == ["watch", "run"]
-    known = {name for option in command.params for name in option.opts}
+    known = {name for option in run.params for name in option.opts}
     assert {word for word in words if word.startswith("-")} <= known
 
 
@@ -126,8 +126,8 @@ def test_the_watch_lives_in_a_namespace_of_its_own_and_its_rights_are_in_the_wat
 @pytest.mark.parametrize(("watched", "home"), [("ml", "ml"), (None, "ml"), ("mpctl-system", "mpctl-system")])
 def test_a_home_whose_users_could_act_as_the_watch_is_refused_unless_asked_for(watched, home):
     with pytest.raises(InputError, match=f"namespace {home} is watched: whoever has the role edit"):
-        objects(WatchInstallRequest(watched, "mpctl:1", home), ACTS)
-    kinds = {o["kind"] for o in objects(WatchInstallRequest(watched, "mpctl:1", home, shared_home=True), ACTS)}
+        objects(WatchInstallRequest(watched, "mpctl:1", home=home), ACTS)
+    kinds = {o["kind"] for o in objects(WatchInstallRequest(watched, "mpctl:1", home=home, shared_home=True), ACTS)}
     assert "Deployment" in kinds
     assert "Namespace" not in kinds  # it exists, with labels of its own
 

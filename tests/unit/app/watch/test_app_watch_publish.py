@@ -7,7 +7,7 @@ import json
 from watched import BAD, promoted, rounds, watch
 
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.publish import Publisher
+from mpctl.app.watch.exposition import Publisher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, definition, since
 from mpctl.watch.policy import WatchPolicy

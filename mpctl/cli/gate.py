@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mpctl.app.requests import ExplainRequest
+from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.options.sections import SectionedCommand
-from mpctl.cli.options.shared import output_option, shared_options
-from mpctl.cli.options.types import AboveZero, File, option
+from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns, page_width, paragraph
-from mpctl.cli.settings import in_context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,28 +25,15 @@ _EQUAL_LOAD = "Measurements by users' requests compare the arms where each pod h
 _GOODPUT = "Requests per second that met these targets; shown, not judged."
 
 
-@click.command("explain", cls=SectionedCommand)
-@click.argument("run", required=False, metavar="[RUN]")
-@option(
-    "--policy",
-    "policy_file",
-    type=File(),
-    metavar="FILE",
-    help="Gate policy, YAML (default: the policy of RUN, else mpctl's).",
+gate = LazyGroup(
+    "gate",
+    table={"explain": ("gate:explain", "Print every rule with its threshold and reason", "Commands")},
+    help="Explain the gate, which decides what is promoted; changes nothing.",
 )
-@option("--service", metavar="NAME", help="Service of the rollout RUN (default: the only one).")
-@option("--weights-gb", type=AboveZero(), metavar="GB", help="Weights that a step reads, for the memory floor.")
-@option(
-    "--bandwidth",
-    "bandwidth_gb_s",
-    type=AboveZero(),
-    metavar="GB/S",
-    help="Memory bandwidth of the device, from its data sheet, for the memory floor.",
-)
-@output_option
-@shared_options
-@in_context
-def command(context: CliContext, /, *, run: str | None, **given: Any) -> None:
+
+
+@command("explain", click.Argument(["run"], required=False, metavar="[RUN]"), ExplainRequest, OUTPUT)
+def explain(context: CliContext, /, request: ExplainRequest) -> None:
     """Print every rule of the gate with its threshold, reason and source.
 
     \b
@@ -62,10 +48,8 @@ def command(context: CliContext, /, *, run: str | None, **given: Any) -> None:
     --weights-gb and --bandwidth it also compares the baseline's step with the memory floor.
     """
     from mpctl.app.inspect.measured import explain_policy, explain_run
-    from mpctl.app.requests import ExplainRequest
 
-    request = ExplainRequest(run, **given)
-    if run is None:
+    if request.run is None:
         _emit_policy(context, explain_policy(request))
     else:
         _emit_run(context, explain_run(context.place, context.terminal, request))

@@ -1,0 +1,241 @@
+"""The watch as a process: rounds until it is stopped, or two for one judgement.
+
+It leads, or waits for the one that does, sends its events to the webhook and to the cluster, and answers /metrics and
+/healthz.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from mpctl import commands, formatting
+from mpctl.app.console import Console
+from mpctl.app.files import read_file
+from mpctl.app.requests import WatchRequest
+from mpctl.app.session.base import Place, Session, who
+from mpctl.app.session.open import open_session, open_sessions
+from mpctl.app.watch.act import Unattended
+from mpctl.app.watch.events import WatchEvent
+from mpctl.app.watch.exposition import Publisher, health, metrics
+from mpctl.app.watch.sources import from_prometheus, read_engines
+from mpctl.app.watch.watcher import Watched, Watcher
+from mpctl.errors import Conflict, InputError, MpctlError
+from mpctl.platform import notify
+from mpctl.watch.policy import WatchPolicy
+
+_PAUSE_S = 2.0  # between two tries to lead
+_LEADER = "watch.leader"
+
+
+class Watch:
+    """One process of the watch. ``watcher`` reads, judges and acts; a round of it is one turn of the loop."""
+
+    def __init__(self, place: Place, console: Console, request: WatchRequest) -> None:
+        self._request, self._console = request, console
+        self._place = place._replace(namespace=None) if request.everywhere else place
+        self._events: list[WatchEvent] = []  # those that nobody has been shown yet
+        self._lock = threading.Lock()
+        self._lead: Callable[[], None] = lambda: None  # raises Conflict once another watch leads
+        self._publisher = self._open_publisher() if request.publish else None
+        self._turned_at = time.monotonic()  # the last turn of the loop or of the wait for the Lease
+        source = read_engines if request.prometheus is None else from_prometheus(request.prometheus)
+        policy, labels = read_policy(request.policy_file, request.interval_s), request.selector
+        self.watcher = Watcher(
+            policy,
+            lambda: open_sessions(self._place, console, request.name, everywhere=request.everywhere, labels=labels),
+            self._reopen,
+            self._emit,
+            source=source,
+        )
+
+    def once(self) -> Sequence[Watched]:
+        """Judge one window: two rounds, one interval apart.
+
+        Raises:
+            InputError: no service is up.
+        """
+        pause_s = self.watcher.policy.interval_s
+        try:
+            self.watcher.round()
+            if self.watcher.watched:
+                interval = f"{formatting.duration(pause_s)} apart (--interval)"
+                self._console.step("watch", f"two readings of every engine, {interval}: the first is taken")
+            time.sleep(pause_s)
+            self.watcher.round()
+            services = list(self.watcher.watched.values())
+            if not services:
+                hint = f"run '{commands.line('status', '-A')}' to list services"
+                raise InputError("no service to watch is up", hint=hint)
+            if self._publisher is not None:
+                self._publisher.publish(services)
+            return services
+        finally:
+            self.watcher.close()
+
+    @contextmanager
+    def running(self, stop: threading.Event) -> Iterator[Iterator[Sequence[WatchEvent]]]:
+        """Lead, and yield the rounds until ``stop``, each as its events; operations under way are finished at the end.
+
+        Raises:
+            Conflict: another watch leads now.
+        """
+        with ExitStack() as stack:
+            stack.callback(self.watcher.close)
+            stack.enter_context(self._listening())
+            self._lead = stack.enter_context(self._leading(stop))
+            yield self._rounds(stop)
+
+    def _rounds(self, stop: threading.Event) -> Iterator[Sequence[WatchEvent]]:
+        while not stop.is_set():
+            self._require()
+            self.watcher.round()
+            if self._publisher is not None:
+                self._publisher.publish(list(self.watcher.watched.values()))
+            self._turned_at = time.monotonic()
+            with self._lock:
+                events, self._events = self._events, []
+            yield events
+            stop.wait(max(self.watcher.policy.interval_s - self._idle_s, 0.0))
+
+    def _require(self) -> None:
+        """Raise Conflict once another watch leads. A process may be stopped anywhere, so each write asks first."""
+        self._lead()
+
+    @property
+    def _idle_s(self) -> float:
+        return time.monotonic() - self._turned_at
+
+    def _reopen(self, session: Session) -> Session:
+        self._require()
+        return reopen(self._console, self._place)(session)
+
+    def _emit(self, event: WatchEvent) -> None:
+        with self._lock:
+            self._events.append(event)
+        self._post(event)
+        if self._publisher is not None:
+            self._publisher.tell(event)
+
+    def _post(self, event: WatchEvent) -> None:
+        """Send an event to the webhook; a receiver that is gone stops nothing."""
+        request = self._request
+        body = notify.shaped(request.webhook_format, event.to_record(), request.webhook_key)
+        if request.webhook is None or body is None:
+            return
+        try:
+            notify.post(request.webhook, body)
+        except MpctlError as error:
+            self._console.warn(f"event not delivered: {error.message}")
+
+    def _open_publisher(self) -> Publisher:
+        from mpctl.app.session.cluster import open_client
+        from mpctl.platform.kubernetes.speculation_status import StatusWriter
+
+        if self._place.platform != "kubernetes":
+            raise InputError("only a cluster has objects to write", field="--publish")
+        client = open_client(self._place)
+        client.guard = self._require
+        now = lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")  # noqa: E731
+        return Publisher(StatusWriter(client, who()), time.monotonic, now, self._console.warn)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        """Answer /metrics and /healthz, also while another watch leads."""
+        from mpctl.platform.listener import Listener
+
+        if self._request.listen is None:
+            yield
+            return
+        pages = {
+            "/metrics": lambda: (200, metrics(self.watcher)),
+            "/healthz": lambda: health(self.watcher, self._idle_s),
+        }
+        listener = Listener(self._request.listen, pages)
+        self._console.note(f"/metrics and /healthz on {listener.address}")
+        try:
+            yield
+        finally:
+            listener.close()
+
+    def _leading(self, stop: threading.Event) -> AbstractContextManager[Callable[[], None]]:
+        """Wait until this watch leads, where others may run."""
+        if not self._request.leader_elect:
+            return nullcontext(lambda: None)
+
+        def wait(seconds: float) -> bool:
+            self._turned_at = time.monotonic()
+            return stop.wait(seconds)
+
+        everywhere, home = self._request.everywhere, self._request.lease_namespace
+        return leading(self._place, wait, self._console.note, everywhere=everywhere, home=home)
+
+
+def read_policy(file: str | None, interval_s: float | None) -> WatchPolicy:
+    """The policy of a file, or the default one; ``interval_s`` wins over its own.
+
+    Raises:
+        InputError: the file cannot be used.
+    """
+    policy = WatchPolicy() if file is None else WatchPolicy.parse(read_file(file, "--watch-policy"), file=file)
+    return policy if interval_s is None else replace(policy, interval_s=max(interval_s, 0.2))
+
+
+def reopen(console: Console, place: Place) -> Callable[[Session], Session]:
+    """Opens a service for an operation of the watch, which nobody attends."""
+
+    def tell(line: str) -> None:
+        if console.verbose:
+            console.note(line)
+
+    return lambda session: open_session(place._replace(namespace=session.namespace), Unattended(tell), session.name)
+
+
+def lease_of(watched: str | None) -> str:
+    """Name of the Lease of the watch of a namespace, None for all."""
+    return f"mpctl--{_leader(watched)}"  # that of no service, whose name begins with a letter or digit
+
+
+def _leader(watched: str | None) -> str:
+    return f"{_LEADER}.{watched}" if watched else _LEADER
+
+
+@contextmanager
+def leading(
+    place: Place,
+    wait: Callable[[float], bool],
+    tell: Callable[[str], None],
+    *,
+    everywhere: bool = False,
+    home: str | None = None,
+) -> Iterator[Callable[[], None]]:
+    """Wait for the Lease and hold it. Yields a function that raises Conflict once it is lost.
+
+    ``wait`` sleeps and returns whether to give up, which raises Conflict, too. ``everywhere``: the watch of all
+    namespaces. ``home``: the namespace of the Lease, None for that of the place.
+    """
+    from mpctl.app.session.cluster import open_client
+    from mpctl.platform.kubernetes.lease import Lease
+
+    client = open_client(place)
+    watched = place.namespace or client.namespace
+    leads = None if everywhere else watched
+    lease = Lease(client, home or watched, _leader(leads), who(), name=lease_of(leads))
+    waiting = ""
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(lease.hold("watch"))
+                break
+            except Conflict as error:
+                if error.message != waiting:
+                    waiting = error.message
+                    tell(f"another watch leads: {waiting}")
+            if wait(_PAUSE_S):
+                raise Conflict("stopped while another watch led")
+        tell("this watch leads")
+        yield lease.require

@@ -1,0 +1,232 @@
+"""The commands of the program: options made from what requests declare, and the request made from the options.
+
+Every option can be set by flag, by environment variable, in a project file, in the user's file, in this order of
+precedence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mpctl.app.option import File, Option, Whole, is_enumeration
+from mpctl.cli.group import FittedHelp
+from mpctl.cli.printer import FORMATS
+from mpctl.cli.registry import SHARED
+from mpctl.cli.settings import configure
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+    from mpctl.cli.terminal import Terminal
+
+Request = TypeVar("Request")
+Parameter = type[Any] | Option | click.Argument
+SECTIONS = (
+    "Arms",
+    "Cluster",
+    "Options",
+    "Speculation",
+    "Draft and staging",
+    "Measurement",
+    "Search",
+    "Gate",
+    "Traffic",
+    "Execution",
+    "Output",
+    "Global",
+)
+_COLUMN = 26  # width of the options' names; a longer name has a line of its own
+
+OUTPUT = Option("-o", "--output", section="Output", type=FORMATS, default="table", help="Format of the result.")
+ASKS = (
+    Option("-y", "--yes", section="Execution", type=bool, help="Do not ask for confirmation."),
+    Option("--no-input", section="Execution", type=bool, help="Never prompt; fail instead."),
+)
+FILE = Option(
+    "-f", "--file", type=File, metavar="FILE|-", help="Read a manifest instead of a running service; offline."
+)
+SHOW_SECRETS = Option(
+    "--show-secrets", type=bool, help="Print secrets of the manifest instead of <hidden>; needed to apply it."
+)
+
+
+def service_argument(name: str = "name") -> click.Argument:
+    """``[SERVICE]``, which shells complete with the services of this machine."""
+    return click.Argument(
+        [name], required=False, shell_complete=lambda _c, _p, text: _service_names(text), metavar="[SERVICE]"
+    )
+
+
+def formats_option(*formats: str, text: str) -> Option:
+    """``-o`` of a command with formats of its own. MPCTL_OUTPUT and the settings files are for the others and not
+    read."""
+    return Option("-o", "--output", "form", section="Output", type=formats, envvar=None, help=text)
+
+
+def command(
+    name: str, *parameters: Parameter, shared: bool = True, hidden: bool = False
+) -> Callable[[Callable[..., Any]], click.Command]:
+    """A command of the function below. It is called with the :class:`CliContext` of this call, with ``request``, where
+    the class of one is among the parameters, and with the values of the other parameters by name. ``shared``: the
+    command takes the shared options, too."""
+    requests = [parameter for parameter in parameters if isinstance(parameter, type)]
+
+    def decorate(function: Callable[..., Any]) -> click.Command:
+        def call(**values: Any) -> Any:
+            arguments = [configure(click.get_current_context(), values)] if shared else []
+            for request in requests:
+                values["request"] = read_request(request, values)
+            return function(*arguments, **values)
+
+        options = [made for parameter in (*parameters, *(SHARED if shared else ())) for made in _parameters(parameter)]
+        return SectionedCommand(name, callback=call, params=options, help=function.__doc__, hidden=hidden)
+
+    return decorate
+
+
+def _parameters(parameter: Parameter) -> Iterator[click.Parameter]:
+    if isinstance(parameter, click.Argument):
+        yield parameter
+    elif isinstance(parameter, Option):
+        yield click_option(parameter)
+    else:
+        for name, declared, required in _declared(parameter):
+            yield click_option(declared, name, required=required)
+
+
+def _declared(request: type[Any], required: str = "") -> Iterator[tuple[str, Option, bool]]:
+    """Yield the options of a request by field, those of its groups with them. ``required``: a flag."""
+    from dataclasses import fields
+
+    for member in fields(request):
+        if declared := member.metadata.get("option"):
+            yield member.name, declared, required in declared.flags
+        elif below := member.metadata.get("group"):
+            yield from _declared(below, member.metadata["required"])
+
+
+def read_request(request: type[Request], values: dict[str, Any]) -> Request:
+    """Take the fields of a request from the values of options and arguments; an option that nobody used leaves its
+    field's default."""
+    from dataclasses import fields
+
+    arguments = {}
+    for member in fields(request):  # type: ignore[arg-type]  # a dataclass, which a type variable cannot say
+        if below := member.metadata.get("group"):
+            arguments[member.name] = read_request(below, values)
+        elif (value := values.pop(member.name, None)) is not None:
+            arguments[member.name] = value
+    made = request(**arguments)
+    completed: Request = made.completed() if hasattr(made, "completed") else made
+    return completed
+
+
+def click_option(declared: Option, name: str = "", *, required: bool = False) -> SectionedOption:
+    """click's option of a declared one. It also reads ``MPCTL_<NAME>`` and shows its default in the help."""
+    variable = "MPCTL_" + declared.long.lstrip("-").replace("-", "_").upper()
+    settings = {"envvar": variable, "show_default": True, "required": required, "help": declared.help}
+    kind, flags = declared.type, [*declared.flags, *([name] if name else [])]
+    if kind is bool:
+        settings |= {"is_flag": True} if "/" not in flags[0] else {"default": None}
+    elif kind is not str:
+        settings["type"] = _type(kind)
+    return SectionedOption(flags, section=declared.section, **{**settings, **declared.settings})
+
+
+def _type(kind: Any) -> Any:
+    if isinstance(kind, tuple) or is_enumeration(kind):
+        return Word(kind)
+    if isinstance(kind, Whole):
+        return click.IntRange(kind.least, kind.most)
+    if kind is File:
+        return FileName()
+    return Parsed(kind) if hasattr(kind, "parse") else kind
+
+
+class SectionedOption(click.Option):
+    """An option with the section of ``--help`` that lists it."""
+
+    def __init__(self, *args: Any, section: str, **settings: Any) -> None:
+        super().__init__(*args, **settings)
+        self.section = section
+
+
+class SectionedCommand(FittedHelp):
+    """A command whose options are listed by section: the common ones first, every option below its own."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the options, section by section."""
+        rows: dict[str, list[tuple[str, str]]] = {name: [] for name in SECTIONS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is not None and not isinstance(param, click.Argument):  # the usage line names it
+                rows[param.section if isinstance(param, SectionedOption) else "Global"].append(record)
+        for name, records in rows.items():
+            if records:
+                with formatter.section(name):
+                    widest = min(max(len(option) for option, _ in records), _COLUMN)
+                    formatter.write_dl(records, col_max=_COLUMN, col_spacing=_COLUMN + 2 - widest)
+
+
+class Word(click.Choice[Any]):
+    """One of a few words, with did-you-mean; of an enumeration its member."""
+
+    def __init__(self, kind: Any) -> None:
+        super().__init__([str(word) for word in kind])
+        self._kind = kind if is_enumeration(kind) else str
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The word."""
+        if value not in self.choices:
+            import difflib
+
+            near = difflib.get_close_matches(str(value), self.choices, n=1)
+            meant = f"; did you mean {near[0]}" if near else ""
+            self.fail(f"{str(value)!r} is not one of {', '.join(self.choices)}{meant}", param, ctx)
+        return self._kind(value)
+
+
+class FileName(click.types.StringParamType):
+    """A path, which shells complete."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Whatever the shell finds."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+class Parsed(click.ParamType[Any]):
+    """A text with a meaning of its own, such as a duration."""
+
+    def __init__(self, kind: Any) -> None:
+        self.name, self._kind = kind.name, kind
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The value that the text means."""
+        try:
+            return self._kind.parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def presentable(terminal: Terminal, text: str, *, show_secrets: bool) -> str:
+    """Return a manifest of a running or recorded service for printing; warn when secrets are hidden in it."""
+    if show_secrets:
+        return text
+    from mpctl.manifest import masked
+
+    hidden = masked(text)
+    if hidden != text:
+        terminal.warn("secrets are hidden, so this manifest cannot be applied; --show-secrets prints them")
+    return hidden
+
+
+def _service_names(text: str) -> list[str]:
+    """Names for completion; empty when nothing can be read."""
+    from mpctl.platform.local.files import service_dirs
+
+    return sorted({d.name for d in service_dirs() if d.name.startswith(text)})

@@ -1,0 +1,75 @@
+"""The upkeep of a service: ``mpctl abandon``, ``retire``, ``restart`` and ``unlock``."""
+
+from __future__ import annotations
+
+from mpctl.app.option import Option
+from mpctl.cli.command import ASKS, OUTPUT, command, service_argument
+from mpctl.cli.context import CliContext
+
+
+@command("abandon", service_argument(), *ASKS)
+def abandon(context: CliContext, /, name: str | None) -> None:
+    """End an unfinished rollout or rollback where it stands, after another writer changed the service.
+
+    The live service stays as it is and is recorded as a revision, the candidate is removed, the autoscaler is
+    unpinned. 'mpctl rollback' instead restores the recorded service; with --force over another writer's change.
+    """
+    from mpctl.app.operate import maintain
+
+    session = context.open_session(name, gone=True)
+    ended = maintain.abandon(session)
+    for operation in ended:
+        context.terminal.note(f"{operation.id} is abandoned; {session.title} is unchanged")
+    if ended:
+        context.terminal.next_command(session.command("history"))
+    else:
+        context.terminal.note(f"{session.title} has no unfinished operation")
+
+
+@command("restart", service_argument(), *ASKS, OUTPUT)
+def restart(context: CliContext, /, name: str | None) -> None:
+    """Replace the engines of a service by fresh ones of the same spec.
+
+    For an engine fault that ends with its process, such as acceptance at zero. A fresh engine is ready before an old
+    one stops, which needs capacity for one more. Interrupted, the same command continues; one that fails leaves the
+    service as it was.
+    """
+    from mpctl.app.operate import maintain
+    from mpctl.cli.operate.outcome import conclude
+
+    conclude(context, maintain.restart(context.open_session(name)))
+
+
+@command("retire", service_argument(), *ASKS, OUTPUT)
+def retire(context: CliContext, /, name: str | None) -> None:
+    """Stop the baseline that 'mpctl rollout --keep-baseline' retained, and free its GPUs.
+
+    A rollback then takes an engine start. The next rollout and a rollback retire it, too. Interrupted, the same
+    command continues.
+    """
+    from mpctl.app.operate import maintain
+    from mpctl.cli.operate.outcome import conclude
+
+    conclude(context, maintain.retire(context.open_session(name)))
+
+
+_FORCE = Option(
+    "--force",
+    section="Execution",
+    type=bool,
+    help="Unlock although the holder is alive or entries of the ledger were removed.",
+)
+
+
+@command("unlock", service_argument(), _FORCE, *ASKS)
+def unlock(context: CliContext, /, name: str | None, *, force: bool) -> None:
+    """Show who has locked a service, and unlock it when the holder's heartbeat has stopped.
+
+    A holder is dead when its process on this machine is gone, or its heartbeat does not change for 30 s. The next
+    command finds that out by itself.
+    """
+    from mpctl.app.operate import maintain
+
+    session = context.open_session(name, gone=True)
+    if maintain.unlock(session, force=force) is not None:
+        context.terminal.next_command(session.command("resume"))

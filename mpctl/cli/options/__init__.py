@@ -1,1 +1,0 @@
-"""Options by subject, each declared once."""
