@@ -164,7 +164,8 @@ def cell(text: str) -> str:
 
 def context(command: click.Command, name: str, parent: click.Context | None = None) -> click.Context:
     """Return a context for help texts of one width on every machine."""
-    return click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100)
+    settings = command.context_settings
+    return click.Context(command, info_name=name, parent=parent, max_content_width=100, terminal_width=100, **settings)
 
 
 def visible(group: click.Group, parent: click.Context) -> Iterator[tuple[str, click.Command]]:

@@ -123,6 +123,16 @@ class SpeculationRequest:
     config: str | None = _speculation(
         "--spec-config", metavar="JSON|@FILE", help="Settings as vLLM's --speculative-config takes them."
     )
+    ignored: tuple[str, ...] = _speculation(
+        "--ignore", multiple=True, metavar="FINDING", help="Preflight finding to override; repeatable."
+    )
+    refused: tuple[str, ...] = _speculation(
+        "--refuse",
+        multiple=True,
+        type=_PATH_WARNINGS,
+        metavar="FINDING",
+        help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
+    )
     draft: str | None = _draft(
         "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first)."
     )
@@ -138,16 +148,6 @@ class SpeculationRequest:
     target_listing: str | None = _draft("--target-listing", type=File, metavar="FILE", help="The same for the target.")
     gpu: str | None = _draft("--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ...")
     staging: StagingRequest = group(StagingRequest)
-    ignored: tuple[str, ...] = _speculation(
-        "--ignore", multiple=True, metavar="FINDING", help="Preflight finding to override; repeatable."
-    )
-    refused: tuple[str, ...] = _speculation(
-        "--refuse",
-        multiple=True,
-        type=_PATH_WARNINGS,
-        metavar="FINDING",
-        help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
-    )
 
     def completed(self) -> SpeculationRequest:
         """The request with the method and the settings of the file behind ``--spec @FILE``.

@@ -32,7 +32,7 @@ def unknown(line: str) -> list[str]:
     """Return the words of a command line that no command or option has."""
     words = shlex.split(line.replace("'", '"').replace("...", ""), posix=False)
     command: click.Command = cli
-    here = click.Context(cli)
+    here = click.Context(cli, **cli.context_settings)
     while words and isinstance(command, click.Group):
         names = (*command.list_commands(here), "credential")  # kubectl calls it; no listing names it
         name = words.pop(0) if words[0] in names else "run"  # mpctl bench qwen: run needs no name
