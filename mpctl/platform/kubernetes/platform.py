@@ -416,12 +416,14 @@ class KubernetesPlatform:
     ) -> None:
         """Make ``arm`` the live spec; KServe then rolls the pods.
 
-        A candidate without traffic is removed first: the first new pod starts on its GPU.
+        A candidate without traffic is removed first, and a copy of the baseline: the first new pod starts on its GPU.
+        New pods may start although ``arm`` is live already, because of another writer's change.
         """
         self._beside = ""
         live = self.isvc()
-        if not self._live.is_arm(live, arm) and not candidate_serves:
+        if not candidate_serves:
             self._live.require_expected(live, (*expect, arm))
+            self._copy.remove_owned()
             self._candidate.remove_owned()
         self._live.write(arm, expect, downtime=downtime)
 

@@ -37,6 +37,9 @@ class Cluster:
     def list(self, kind, namespace=None, *, labels="", fields=""):
         return [copy.deepcopy(t) for (k, _), t in self.things.items() if k == kind.name]
 
+    def delete(self, kind, name, namespace=None, **_):
+        del self.things[kind.name, name]
+
     def replace(self, kind, body, *, dry_run=False):
         self.things[kind.name, body["metadata"]["name"]] = copy.deepcopy(body)
         self.written.append(body)
@@ -361,6 +364,14 @@ def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_i
     asked.clear()
     one.state(arm)
     assert asked[0] == "demo"
+
+
+def test_a_candidate_is_removed_before_pods_start_also_where_another_writer_made_them_start():
+    before, arm = Arm(text_of(service())), Arm(text_of(service(more="x")))
+    one, cluster = platform(service(), deployment(), beside(arm))
+    one.promote(before, expect=(before, arm))
+    assert ("InferenceService", "demo-candidate") not in cluster.things
+    assert text_of(cluster.things["InferenceService", "demo"]) == before.manifest
 
 
 def test_without_the_right_to_watch_it_reads_again():
