@@ -28,7 +28,7 @@ from typing import Any
 from mpctl.experiment.cell import Cell
 from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.files import state_root
-from mpctl.rollout.ports import Endpoint
+from mpctl.rollout.ports import Endpoint, LoadOrder
 
 HERE = Path(__file__).resolve().parent
 SERVER = HERE.parent / "tests" / "unit" / "support" / "timed_server.py"
@@ -103,7 +103,7 @@ def by_mpctl(client: BenchClient) -> Callable[[str, int, Path], Figures]:
         client.prepare()
         assert client._worker is not None
         before = cpu_of(client._worker._process.pid)
-        result = client.run(endpoint, prompts, Cell("timed", streams), CHUNKS)
+        result = client.run(endpoint, LoadOrder(tuple(prompts), Cell("timed", streams), CHUNKS))
         cpu = cpu_of(client._worker._process.pid) - before
         ttfts = [1000 * t for t in result["ttfts"]]
         tpots = [1000 * math.fsum(i) / (n - 1) for i, n in zip(result["itls"], result["output_lens"], strict=True)]

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Protocol
 
 from mpctl.experiment.calibration import Pace
-from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.rollout.ports import Endpoint, Sent
+from mpctl.rollout.ports import Endpoint, LoadOrder, Sent
 
 ENGINE_SIDE = Path(__file__).parent / "local" / "in_engine"
 WORKER = ENGINE_SIDE / "bench.py"
@@ -48,47 +47,38 @@ class LoadClient(Protocol):
     def close(self) -> str:
         """End it; what of it is left, in words, empty when nothing is."""
 
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: Sequence[str],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str,
-        counters: Callable[[], Counters] | None,
-        salt: str = "",
-    ) -> Sent:
-        """Send the prompts once, in order. ``counters`` reads the engine's; None: they are not wanted. ``salt``: of the
-        engine's prefix cache; requests with different salts share nothing in it."""
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
+        """Send a block. ``counters`` reads the engine's; None: they are not wanted.
+
+        Raises:
+            BlockLost: a part of the client was lost meanwhile.
+            MpctlError: there is no client, it failed, or it does not answer.
+            CounterError: the engine's counters cannot be read.
+        """
 
     def paced(self, pace: Pace) -> AbstractContextManager[PacedServer]:
-        """A server of known timing beside the client."""
+        """A server of known timing beside the client.
+
+        Raises:
+            MpctlError: it did not start or does not answer.
+        """
 
 
-def limit_s(count: int, cell: Cell, max_tokens: int) -> float:
+def limit_s(order: LoadOrder) -> float:
     """Return the time limit of a block in seconds, from its work and its arrival rate."""
+    count, cell = len(order.prompts), order.cell
     arrivals = count / cell.rate if cell.rate else 0.0
-    return _LEAST_S + count * max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
+    return _LEAST_S + count * order.max_tokens * _SLOWEST_TOKEN_S / cell.concurrency + arrivals
 
 
-def bench_arguments(
-    endpoint: Endpoint,
-    data: PurePath,
-    result: PurePath,
-    prompts: Sequence[str],
-    cell: Cell,
-    max_tokens: int,
-    *,
-    salt: str = "",
-) -> list[str]:
+def bench_arguments(endpoint: Endpoint, data: PurePath, result: PurePath, order: LoadOrder) -> list[str]:
     """Return the arguments of ``vllm bench serve``, on this machine as in a pod. ``data``, ``result``: files where it
     runs.
 
     The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
     arrivals, every round others.
     """
-    seed = int(hashlib.sha256("\0".join(prompts).encode()).hexdigest()[:8], 16)
+    seed = int(hashlib.sha256("\0".join(order.prompts).encode()).hexdigest()[:8], 16)
     options = {
         "backend": "openai-chat",
         "endpoint": "/v1/chat/completions",
@@ -96,24 +86,24 @@ def bench_arguments(
         "model": endpoint.model,
         "dataset-name": "custom",
         "dataset-path": str(data),
-        "custom-output-len": str(max_tokens),
-        "num-prompts": str(len(prompts)),
-        "max-concurrency": str(cell.concurrency),
-        "temperature": str(cell.temperature),
+        "custom-output-len": str(order.max_tokens),
+        "num-prompts": str(len(order.prompts)),
+        "max-concurrency": str(order.cell.concurrency),
+        "temperature": str(order.cell.temperature),
         "ready-check-timeout-sec": "0",
         "result-dir": str(result.parent),
         "result-filename": result.name,
         "percentile-metrics": "ttft,tpot,itl,e2el",
         "seed": str(seed),
     }
-    if cell.rate is not None:
-        options["request-rate"] = str(cell.rate)
+    if order.cell.rate is not None:
+        options["request-rate"] = str(order.cell.rate)
     switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
-    extra: dict[str, object] = {"cache_salt": salt} if salt else {}
+    extra: dict[str, object] = {"cache_salt": order.salt} if order.salt else {}
     if endpoint.tokenizer:
         options["tokenizer"] = endpoint.tokenizer
     else:
-        extra["max_completion_tokens"] = max_tokens
+        extra["max_completion_tokens"] = order.max_tokens
         switches.append("--skip-tokenizer-init")
     if extra:
         options["extra-body"] = json.dumps(extra)

@@ -33,7 +33,7 @@ from mpctl.manifest import redacted
 from mpctl.methods import Spec
 from mpctl.records import encode, restored
 from mpctl.rollout.operation import StepResult
-from mpctl.rollout.ports import BlockLost, Endpoint, Meter, Progress, RoundProgress, Sent, Store
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, Sent, Store
 from mpctl.rollout.revision import spec_text
 
 _Value = TypeVar("_Value")
@@ -375,11 +375,11 @@ class Measurement:
         limit = self.workload.max_tokens
         try:
             endpoint = self._warm_engine(arm, cell)
-            return self.meter.send(endpoint, prompts, cell, limit, key=key, salt=self._salt(arm))
+            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self._salt(arm)))
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
         endpoint, again = self._warm_engine(arm, cell), self._salt(arm, "again")
-        return self.meter.send(endpoint, prompts, cell, limit, key=key, salt=again)
+        return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again))
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
@@ -392,7 +392,7 @@ class Measurement:
             if known and engine not in known and not target.start:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
             prompts, salt = self.workload.warmup_prompts(cell), self._salt(arm)
-            self.meter.send(endpoint, prompts, cell, self.workload.max_tokens, salt=salt)
+            self.meter.send(endpoint, LoadOrder(prompts, cell, self.workload.max_tokens, salt=salt))
             self._warm.add((cell, arm, engine))
         return endpoint
 

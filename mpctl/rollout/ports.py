@@ -92,6 +92,17 @@ class BlockLost(MpctlError):
 
 
 @dataclass(frozen=True)
+class LoadOrder:
+    """The requests of a block, to be sent once and in order."""
+
+    prompts: tuple[str, ...]
+    cell: Cell
+    max_tokens: int
+    key: str = ""  # names the block: a client that outlives a command finds by it what it sent already
+    salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
+
+
+@dataclass(frozen=True)
 class Sent:
     """A block that was sent: the bench client's own JSON, and the engine's counters right before and after it."""
 
@@ -420,21 +431,8 @@ class Meter(Protocol):
     def describe(self, endpoint: Endpoint) -> EngineFacts:
         """The conditions that the running engine and its machine report; unknown ones are None or empty."""
 
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: tuple[str, ...],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str = "",
-        salt: str = "",
-    ) -> Sent:
-        """Send ``prompts`` once in order, as ``cell`` says.
-
-        ``key``: names the block. A client that outlives a command finds by it what it sent already; without one it
-        is sent whatever was before. ``salt``: of the prefix cache; requests with different salts share nothing in it.
-        """
+    def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
+        """Send a block; without a key whatever was sent before."""
 
     def calibrate(self, concurrency: int) -> Calibration | None:
         """Measure the load client's own error against a server of known timing; None where that is not possible."""

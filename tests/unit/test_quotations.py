@@ -6,10 +6,10 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
-from mpctl.platform.local.logs import last_log_line
+from mpctl.platform.local.files import last_log_line
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.quotations import without_requests, without_texts
-from mpctl.rollout.ports import Endpoint
+from mpctl.rollout.ports import Endpoint, LoadOrder
 
 PROMPT = "Mrs. Müller, born 3 May,\nIBAN DE02 1203 0000"
 
@@ -55,9 +55,9 @@ class Failing:
 def test_what_a_load_client_fails_with_is_told_without_prompts():
     meter = LocalMeter(Failing(), "/")
     endpoint, cell = Endpoint("http://x", "m", ""), Cell("chat", 1)
-    meter.send(endpoint, (PROMPT,), cell, 8)
+    meter.send(endpoint, LoadOrder((PROMPT,), cell, 8))
     with pytest.raises(MpctlError) as failed:
-        meter.send(endpoint, ("another prompt, of this block",), cell, 8)
+        meter.send(endpoint, LoadOrder(("another prompt, of this block",), cell, 8))
     assert failed.value.message == str(failed.value) == "vllm bench serve failed: '... (a prompt is left out)"
     assert failed.value.hint == 'its last lines:\nsent "... (a prompt is left out)'
 

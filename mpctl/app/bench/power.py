@@ -19,7 +19,7 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.power import USUAL_GAIN, Noise, describe_power, least_gain, most_rounds, power_warning, rounds_to_detect
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation
-from mpctl.rollout.ports import Endpoint, Meter
+from mpctl.rollout.ports import Endpoint, LoadOrder, Meter
 from mpctl.rollout.steps.measure import stored_workload
 
 CALIBRATION_ROUNDS = 2
@@ -90,7 +90,7 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
             size = workload.requests_of(cell)
             prompts = workload.traffic_of(cell).prompts[::-1][repeat * size :][:size]
             for arm in (BASELINE, CANDIDATE):
-                sent = meter.send(endpoint, prompts, cell, workload.max_tokens, salt=token_hex(16))
+                sent = meter.send(endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=token_hex(16)))
                 try:
                     blocks.append(sent.block(cell, arm=arm, repeat=repeat, prompts=prompts))
                 except (BlockError, CounterError) as error:

@@ -60,7 +60,7 @@ def read_facts(
         return Checkpoint(unread=f"{name} was not read: {source.paths}; a listing tells what a pod sees there")
     if not ask_hub:
         return Checkpoint(unread=f"{repository} is not on this machine, and a file is judged without asking a hub")
-    from mpctl.platform.hub import Unavailable, read_hub
+    from mpctl.platform.checkpoints import Unavailable, read_hub
 
     try:
         return Checkpoint(read_hub(repository, revision or pinned or "main"))

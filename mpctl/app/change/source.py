@@ -117,7 +117,7 @@ class FileSource:
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """Those of a folder next to the file; a path inside the container is not one."""
-        from mpctl.platform.local.models import read_model
+        from mpctl.platform.checkpoints import read_model
 
         return None if not name or name.startswith("/") else read_model(name, self._folder)
 

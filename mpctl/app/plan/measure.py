@@ -34,6 +34,7 @@ from mpctl.methods import METHODS
 from mpctl.platform import http
 from mpctl.platform.tokens import Tokenizer, of_directory, of_engine
 from mpctl.rollout.context import Context
+from mpctl.rollout.ports import LoadOrder
 
 _SUFFIX_K = 24
 
@@ -234,7 +235,9 @@ def _measure(
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):
-            block = context.meter.send(endpoint, texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
+            block = context.meter.send(
+                endpoint, LoadOrder(texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
+            )
             windows.append(Window.between(block.before, block.after))
             sent += len(texts)
             if (context.clock.now() - began).total_seconds() >= _SECONDS:

@@ -30,6 +30,7 @@ from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refuse
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import Finding, from_config, parse_version
+from mpctl.platform.checkpoints import read_model
 from mpctl.platform.kubernetes.api.client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import (
@@ -46,7 +47,6 @@ from mpctl.platform.kubernetes.platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.platform.kubernetes.store import KubernetesStore
-from mpctl.platform.local.models import read_model
 from mpctl.rollout.operation import open_operation
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from mpctl.app.session.status import Status, arm_problems, interruptions, lost_r
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import from_config
+from mpctl.platform.checkpoints import read_model
 from mpctl.platform.local.engine import installed_version, model_of, read_service
 from mpctl.platform.local.files import service_dirs
-from mpctl.platform.local.models import read_model
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.operation import open_operation
@@ -89,7 +89,7 @@ class LocalSession(Session):
 
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.platform.local.logs import log_path
+        from mpctl.platform.local.files import log_path
 
         path = log_path(self.platform.directory, self.platform.desired().route)
         try:
@@ -101,7 +101,7 @@ class LocalSession(Session):
     def gpu(self) -> str | None:
         """This machine's."""
         from mpctl.estimate.shape import find_gpu
-        from mpctl.platform.local.hardware import device
+        from mpctl.platform.local.meter import device
 
         gpu = find_gpu(device())
         return None if gpu is None else gpu.name

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mpctl.app.session.base import Place, Session
     from mpctl.app.session.status import Leftover, Status
-    from mpctl.platform.local.orphans import Orphan
+    from mpctl.platform.local.processes import Orphan
 
 _REFRESH_S = 1.0
 
@@ -104,9 +104,9 @@ def find_orphans(place: Place) -> tuple[Orphan, ...]:
     """Engines of this machine without a supervisor; a cluster has none."""
     if place.platform != "local":
         return ()
-    from mpctl.platform.local import orphans
+    from mpctl.platform.local import processes
 
-    return tuple(orphans.find_orphans())
+    return tuple(processes.find_orphans())
 
 
 def status_table(services: list[Status], *, wide: bool) -> str:

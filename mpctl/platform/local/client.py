@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +17,6 @@ from urllib.parse import urlsplit
 from mpctl import bounded
 from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace
-from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.manifest import masked
 from mpctl.platform import http
@@ -25,7 +24,7 @@ from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, lim
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.files import private_folder, remove_abandoned_folders, state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
-from mpctl.rollout.ports import Endpoint, Sent
+from mpctl.rollout.ports import Endpoint, LoadOrder, Sent
 
 _SAMPLES_S = 600.0
 WITHOUT = "--no-calibrate measures without"
@@ -64,34 +63,13 @@ class BenchClient:
             self._worker = None
         return ""
 
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: Sequence[str],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str,
-        counters: Callable[[], Counters] | None,
-        salt: str = "",
-    ) -> Sent:
-        """See :class:`LoadClient`. It ends with the command, so it never sent a ``key`` before.
-
-        Raises:
-            MpctlError: the client failed; its last lines are in the message.
-        """
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
         before = counters() if counters else Counters()
-        result = self.run(endpoint, prompts, cell, max_tokens, salt=salt)
+        result = self.run(endpoint, order)
         return Sent(result, before, counters() if counters else Counters())
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
-        """A process on this machine.
-
-        Raises:
-            MpctlError: it did not start or does not answer.
-        """
-
         def truth() -> list[dict[str, float]]:
             try:
                 times = http.get(f"{endpoint.base_url}/truth").json()
@@ -112,23 +90,20 @@ class BenchClient:
             finally:
                 server.stdin.close()
 
-    def run(
-        self, endpoint: Endpoint, prompts: Sequence[str], cell: Cell, max_tokens: int, *, salt: str = ""
-    ) -> dict[str, Any]:
-        """Send the prompts once, in order; the client's own JSON.
+    def run(self, endpoint: Endpoint, order: LoadOrder) -> dict[str, Any]:
+        """Send a block; the client's own JSON.
 
         Raises:
             MpctlError: the client failed; its last lines are in the message.
         """
         with _scratch("a block could not be sent") as scratch:
             data = scratch / "prompts.jsonl"
-            data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in prompts), encoding="utf-8")
+            data.write_text("".join(json.dumps({"prompt": p}) + "\n" for p in order.prompts), encoding="utf-8")
             result = scratch / "result.json"
-            arguments = bench_arguments(endpoint, data, result, prompts, cell, max_tokens, salt=salt)
-            limit = limit_s(len(prompts), cell, max_tokens)
+            arguments = bench_arguments(endpoint, data, result, order)
             port = urlsplit(endpoint.base_url).port if endpoint.same_user else None
             request = {"arguments": arguments, "token": endpoint.token, "same_user_port": port}
-            loaded = self._ask(request, limit, result)
+            loaded = self._ask(request, limit_s(order), result)
             if not isinstance(loaded, dict):
                 raise MpctlError(f"vllm bench serve's result is no JSON object but a {type(loaded).__name__}")
             return loaded

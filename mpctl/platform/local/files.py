@@ -29,6 +29,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.quotations import without_requests
 
 _SCRATCH, _IN_USE = "scratch", "in-use"
 RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
@@ -191,3 +192,36 @@ def _sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+_LOG_BYTES = 65_536
+_LINE_CHARACTERS = 160
+
+
+def log_path(directory: Path, arm_id: str) -> Path:
+    """Return the path of an engine's log."""
+    return directory / "arms" / f"{arm_id}.log"
+
+
+def log_end(log: Path) -> str:
+    """Return the last ``_LOG_BYTES`` of a log, which may be of any size.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _LOG_BYTES))
+        return without_requests(file.read().decode(errors="replace"))
+
+
+def last_log_line(log: Path) -> str:
+    """The last line of a log that says something, without the logger's prefix."""
+    try:
+        lines = log_end(log).splitlines()
+    except FileNotFoundError:
+        return ""
+    for line in reversed(lines):
+        text = line.split("] ", 1)[-1].strip()
+        if text:
+            return text[:_LINE_CHARACTERS]
+    return ""

@@ -30,8 +30,7 @@ from mpctl.platform.local.engine import (
     read_service,
     served_name,
 )
-from mpctl.platform.local.files import locked, service_dir, state_root, try_lock, write_json
-from mpctl.platform.local.logs import log_end, log_path
+from mpctl.platform.local.files import locked, log_end, log_path, service_dir, state_root, try_lock, write_json
 from mpctl.platform.local.processes import (
     STATE_VARIABLE,
     alive,

@@ -19,7 +19,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
-from mpctl.rollout.ports import Arm, Endpoint, Phase, Store
+from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
 from mpctl.rollout.steps.candidate import await_ready
 
 
@@ -183,7 +183,7 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
 
 def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:
     try:
-        sent = context.meter.send(endpoint, prompts, cell, max_tokens)
+        sent = context.meter.send(endpoint, LoadOrder(prompts, cell, max_tokens))
         return Window.between(sent.before, sent.after)
     except CounterError as error:
         raise MpctlError(f"the warm-up cannot be read: {error}", hint="run the same command again") from error

@@ -18,7 +18,7 @@ from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
 from mpctl.methods import build, preflight_findings
 from mpctl.methods.preflight.checks import match
-from mpctl.platform import hub, tokens
+from mpctl.platform import checkpoints, tokens
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 
 DEMO = Path(__file__).parents[3] / "scripts" / "demo_model" / "model"
@@ -271,7 +271,7 @@ def test_a_hubs_metadata(monkeypatch):
     with served(answers) as (endpoint, asked):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         monkeypatch.setenv("HF_TOKEN", "secret-word")
-        found = hub.read_hub("org/head")
+        found = checkpoints.read_hub("org/head")
     assert (found.trained_for, found.weight_bytes) == ("org/target-8b", 4000)
     assert found.tokenizer_digest == tokenizer_digests(TOKENIZER).vocabulary
     assert {authorization for _, authorization in asked} == {"Bearer secret-word"}
@@ -282,21 +282,21 @@ def test_a_hub_that_refuses_is_a_reason_not_a_failure(monkeypatch, status):
     with served({"/org/head/resolve/main/config.json": (status, b"no")}) as (endpoint, _):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         monkeypatch.setenv("HF_TOKEN", "secret-word")
-        with pytest.raises(hub.Unavailable) as caught:
-            hub.read_hub("org/head")
+        with pytest.raises(checkpoints.Unavailable) as caught:
+            checkpoints.read_hub("org/head")
     assert "secret-word" not in str(caught.value)
 
 
 def test_a_hub_that_never_ends_and_a_token_that_is_none(monkeypatch):
     with served({"/org/head/resolve/main/config.json": (200, b"{}")}) as (endpoint, asked):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        monkeypatch.setattr(hub, "WHOLE_S", -1.0)
-        with pytest.raises(hub.Unavailable, match="no complete answer in time"):
-            hub.read_hub("org/head")
+        monkeypatch.setattr(checkpoints, "WHOLE_S", -1.0)
+        with pytest.raises(checkpoints.Unavailable, match="no complete answer in time"):
+            checkpoints.read_hub("org/head")
         asked.clear()
         monkeypatch.setenv("HF_TOKEN", "gehe\u00efm")
-        with pytest.raises(hub.Unavailable, match="HF_TOKEN") as caught:
-            hub.read_hub("org/head")
+        with pytest.raises(checkpoints.Unavailable, match="HF_TOKEN") as caught:
+            checkpoints.read_hub("org/head")
     assert asked == []
     assert "gehe" not in str(caught.value)
 
@@ -335,13 +335,13 @@ def test_weights_that_a_repository_keeps_twice_count_once():
 def test_a_hub_with_a_broken_file_or_nobody_there(monkeypatch):
     with served({"/org/head/resolve/main/config.json": (200, b"{")}) as (endpoint, _):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        with pytest.raises(hub.Unavailable, match="not JSON"):
-            hub.read_hub("org/head")
-    with pytest.raises(hub.Unavailable, match="ConnectError"):
-        hub.read_hub("org/head")  # the server is gone
+        with pytest.raises(checkpoints.Unavailable, match="not JSON"):
+            checkpoints.read_hub("org/head")
+    with pytest.raises(checkpoints.Unavailable, match="ConnectError"):
+        checkpoints.read_hub("org/head")  # the server is gone
     monkeypatch.setenv("HF_ENDPOINT", "no such thing")
-    with pytest.raises(hub.Unavailable):
-        hub.read_hub("org/head")
+    with pytest.raises(checkpoints.Unavailable):
+        checkpoints.read_hub("org/head")
 
 
 @pytest.mark.parametrize("name", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
@@ -349,8 +349,8 @@ def test_offline_by_choice_is_respected(monkeypatch, name):
     with served({}) as (endpoint, asked):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         monkeypatch.setenv(name, "1")
-        with pytest.raises(hub.Unavailable, match=name):
-            hub.read_hub("org/head")
+        with pytest.raises(checkpoints.Unavailable, match=name):
+            checkpoints.read_hub("org/head")
         assert asked == []
 
 
@@ -385,7 +385,7 @@ def test_what_a_hub_lists_is_a_size_of_a_file_of_the_repository_or_nothing(monke
     monkeypatch.chdir(tmp_path)
     with served(answers) as (endpoint, _):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        assert hub.read_hub("org/head").weight_bytes is None
+        assert checkpoints.read_hub("org/head").weight_bytes is None
     assert list(tmp_path.iterdir()) == []
 
 
@@ -396,8 +396,8 @@ def test_a_hub_that_redirects_elsewhere_takes_no_token_along(monkeypatch):
         redirecting(f"{elsewhere}/config.json") as endpoint,
     ):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
-        with suppress(hub.Unavailable):
-            hub.read_hub("org/head")
+        with suppress(checkpoints.Unavailable):
+            checkpoints.read_hub("org/head")
     assert asked
     assert {authorization for _, authorization in asked} == {None}
 

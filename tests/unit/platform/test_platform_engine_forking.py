@@ -34,7 +34,7 @@ def set_num_threads(count):
 """
 PROGRAM = """
 import os, torch
-from forking import fork_engine_processes
+from serve import fork_engine_processes
 before = os.sched_getaffinity(0)
 fork_engine_processes()
 from vllm.platforms.cpu import CpuPlatform
@@ -65,5 +65,5 @@ def test_a_method_chosen_by_the_user_stays(vllm):
 
 def test_a_vllm_without_these_modules_is_left_alone(vllm):
     (vllm / "vllm" / "utils" / "ompmultiprocessing.py").unlink()
-    program = "from forking import fork_engine_processes; fork_engine_processes(); print('unchanged')"
+    program = "from serve import fork_engine_processes; fork_engine_processes(); print('unchanged')"
     assert run(vllm, program) == "unchanged"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.platform.local.in_engine import tiles
+from mpctl.platform.local.in_engine import serve
 
 
 def ill():
@@ -29,25 +29,25 @@ def ill():
     ],
 )
 def test_only_an_illegal_instruction_shows_broken_tiles(action, broken):
-    assert tiles.dies(action) is broken
+    assert serve.dies(action) is broken
 
 
 def test_a_processor_without_tiles_is_left_alone(tmp_path):
     file = tmp_path / "cpuinfo"
     file.write_text("flags : avx2 avx512f\n")
-    assert not tiles.announced(file)
-    assert not tiles.announced(tmp_path / "none")
+    assert not serve.announced(file)
+    assert not serve.announced(tmp_path / "none")
     file.write_text("flags : avx2 amx_tile\n")
-    assert tiles.announced(file)
+    assert serve.announced(file)
 
 
 @pytest.mark.parametrize(
     ("environment", "broken", "left"),
     [
         ({}, False, {}),
-        ({}, True, {tiles.LIMIT: tiles.WITHOUT}),
-        ({tiles.LIMIT: tiles.WITHOUT}, False, {tiles.LIMIT: tiles.WITHOUT}),
-        ({tiles.LIMIT: "AVX2"}, True, {tiles.LIMIT: "AVX2"}),
+        ({}, True, {serve.LIMIT: serve.WITHOUT}),
+        ({serve.LIMIT: serve.WITHOUT}, False, {serve.LIMIT: serve.WITHOUT}),
+        ({serve.LIMIT: "AVX2"}, True, {serve.LIMIT: "AVX2"}),
     ],
 )
 def test_tiles_are_avoided_where_they_are_broken_and_in_processes_that_are_told_so(
@@ -55,8 +55,8 @@ def test_tiles_are_avoided_where_they_are_broken_and_in_processes_that_are_told_
 ):
     torch = SimpleNamespace(cpu=SimpleNamespace(_is_amx_tile_supported=lambda: True))
     monkeypatch.setitem(sys.modules, "torch", torch)
-    monkeypatch.setattr(tiles, "announced", lambda: True)
-    monkeypatch.setattr(tiles, "dies", lambda action: broken)
-    tiles.avoid_broken_tiles(environment)
+    monkeypatch.setattr(serve, "announced", lambda: True)
+    monkeypatch.setattr(serve, "dies", lambda action: broken)
+    serve.avoid_broken_tiles(environment)
     assert environment == left
-    assert torch.cpu._is_amx_tile_supported() is (left.get(tiles.LIMIT) != tiles.WITHOUT)
+    assert torch.cpu._is_amx_tile_supported() is (left.get(serve.LIMIT) != serve.WITHOUT)

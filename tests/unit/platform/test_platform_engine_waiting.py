@@ -18,7 +18,7 @@ def wait():
     sched_yield()
 """
 PROGRAM = """
-from waiting import sleep_while_waiting
+from serve import sleep_while_waiting
 sleep_while_waiting()
 from vllm.distributed.device_communicators.shm_broadcast import wait
 wait()
@@ -50,5 +50,5 @@ def test_a_vllm_whose_readers_do_not_spin_is_left_alone(beside):
 
 
 def test_a_vllm_without_such_messages_is_left_alone(beside):
-    program = "from waiting import sleep_while_waiting; sleep_while_waiting(); print('unchanged')"
+    program = "from serve import sleep_while_waiting; sleep_while_waiting(); print('unchanged')"
     assert beside(program, messages="") == "unchanged"

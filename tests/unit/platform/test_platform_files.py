@@ -23,6 +23,7 @@ from mpctl.platform.local.desired import (
     read_observed,
 )
 from mpctl.platform.local.files import (
+    last_log_line,
     locked,
     private_folder,
     read_json,
@@ -34,7 +35,6 @@ from mpctl.platform.local.files import (
     write_json,
     write_text,
 )
-from mpctl.platform.local.logs import last_log_line
 from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
 from mpctl.platform.local.supervisor import Supervisor
 

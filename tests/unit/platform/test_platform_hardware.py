@@ -13,9 +13,8 @@ from mpctl.experiment.counters import CounterError
 from mpctl.platform import http
 from mpctl.platform.load import bench_arguments
 from mpctl.platform.local.client import BenchClient
-from mpctl.platform.local.hardware import device, model_digest
-from mpctl.platform.local.meter import LocalMeter, is_here
-from mpctl.rollout.ports import Endpoint, EngineFacts
+from mpctl.platform.local.meter import LocalMeter, device, is_here, model_digest
+from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", "tokenizer", token="key")
 
@@ -62,10 +61,10 @@ def test_a_models_digest_is_of_names_sizes_and_content(tmp_path):
 
 
 def test_of_large_files_the_ends_are_read(tmp_path, monkeypatch):
-    from mpctl.platform.local import hardware
+    from mpctl.platform.local import meter
 
-    monkeypatch.setattr(hardware, "_WHOLE_BYTES", 100)
-    monkeypatch.setattr(hardware, "_PART_BYTES", 10)
+    monkeypatch.setattr(meter, "_WHOLE_BYTES", 100)
+    monkeypatch.setattr(meter, "_PART_BYTES", 10)
     (tmp_path / "m").mkdir()
     digests = set()
     for content in (b"a" * 200, b"b" + b"a" * 199, b"a" * 199 + b"b", b"a" * 201):
@@ -145,7 +144,7 @@ def test_what_is_on_this_machine(url, here):
 
 
 def arguments(cell, prompts=("a", "b"), tokenizer="t"):
-    made = bench_arguments(Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), prompts, cell, 64)
+    made = bench_arguments(Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), LoadOrder(prompts, cell, 64))
     return dict(a.removeprefix("--").split("=", 1) for a in made if "=" in a), [a for a in made if "=" not in a]
 
 
@@ -173,7 +172,10 @@ def test_without_a_tokenizer_the_limit_stands_in_the_request():
 @pytest.mark.parametrize("tokenizer", ["", "t"])
 def test_the_salt_of_the_prefix_cache_stands_in_every_request(tokenizer):
     made = bench_arguments(
-        Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), ("a",), Cell("edits", 1), 64, salt="s1"
+        Endpoint("http://h", "m", tokenizer),
+        Path("/d"),
+        Path("/r/x"),
+        LoadOrder(("a",), Cell("edits", 1), 64, salt="s1"),
     )
     (extra,) = (a.removeprefix("--extra-body=") for a in made if a.startswith("--extra-body="))
     assert json.loads(extra) == {"cache_salt": "s1"} | ({} if tokenizer else {"max_completion_tokens": 64})

@@ -21,7 +21,7 @@ from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.in_engine import listeners
 from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, only_this_user, require_this_user
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.local.router import Router
+from mpctl.platform.local.supervisor import Router
 from mpctl.rollout.ports import Endpoint
 from scripts.drill import Users
 

@@ -79,7 +79,7 @@ class Agent:
         modules = folder / "modules" / "vllm"
         for part in (scripts, modules / "benchmarks", modules / "utils", folder / "work"):
             part.mkdir(parents=True)
-        for path in (load_job._AGENT, WORKER, WORKER.with_name("distribution.py"), PACED):
+        for path in (load_job._AGENT, WORKER, PACED):
             (scripts / path.name).write_text(path.read_text())
         if kept_bytes:
             with (scripts / "agent.py").open("r+") as script:

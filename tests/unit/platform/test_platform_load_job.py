@@ -320,7 +320,7 @@ def test_the_scripts_are_in_the_command_and_no_other_object_decides_what_runs(tm
     ran = subprocess.run(
         [sys.executable, *with_agent(command, PROBE)[1:]], cwd=tmp_path, capture_output=True, check=True
     )
-    assert json.loads(ran.stdout) == [["8765", "900"], ["agent.py", "bench.py", "distribution.py", "paced.py"]]
+    assert json.loads(ran.stdout) == [["8765", "900"], ["agent.py", "bench.py", "paced.py"]]
     assert len(json.dumps(command)) < 30_000
 
 

@@ -18,7 +18,7 @@ from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
 from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
-from mpctl.rollout.ports import BlockLost, Endpoint
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", token="sk-1", inside="http://100.64.0.7:8080")
 CELL = Cell("edits", 1)
@@ -152,7 +152,7 @@ def done(before=1, after=9, **more):
 
 
 def send(client, key="rollout-1/block", endpoint=ENGINE, cell=CELL):
-    return client.send(endpoint, ("a", "b"), cell, 16, key=key, counters=Counters)
+    return client.send(endpoint, LoadOrder(("a", "b"), cell, 16, key), Counters)
 
 
 def test_a_block_goes_to_the_pods_own_address_with_the_key_in_no_object(world):

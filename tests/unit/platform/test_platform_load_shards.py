@@ -10,7 +10,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.kubernetes.load_job.job_client import Answer, JobClient, merge, split
-from mpctl.rollout.ports import BlockLost, Endpoint
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", inside="http://100.64.0.7:8080")
 PROMPTS = tuple(f"prompt {n}" for n in range(5))
@@ -34,7 +34,7 @@ def result_of(prompts, duration=1.0):
 @given(st.integers(1, 40), st.integers(1, 300), st.integers(1, 12), st.none() | st.floats(0.1, 100))
 def test_shards_are_the_whole_block_with_its_whole_load(count, concurrency, pods, rate):
     prompts = tuple(f"prompt {n}" for n in range(count))
-    shards = split(prompts, Cell("chat", concurrency, rate=rate), pods)
+    shards = split(LoadOrder(tuple(prompts), Cell("chat", concurrency, rate=rate), 16), pods)
     assert sorted(p for s in shards for p in s.prompts) == sorted(prompts)
     assert sum(s.cell.concurrency for s in shards) == concurrency
     assert all(s.prompts and s.cell.concurrency >= 1 for s in shards)
@@ -117,7 +117,7 @@ class Pods:
 
 
 def send(pods):
-    return JobClient(pods).send(ENGINE, PROMPTS, CELL, 16, key="rollout-1/block", counters=Counters)
+    return JobClient(pods).send(ENGINE, LoadOrder(tuple(PROMPTS), CELL, 16, "rollout-1/block"), Counters)
 
 
 def test_every_pod_gets_its_shard_and_the_same_moment_to_start():
@@ -163,6 +163,6 @@ def test_a_pod_that_fails_before_the_barrier_says_why():
 
 def test_one_prompt_needs_no_barrier():
     pods = Pods()
-    JobClient(pods).send(ENGINE, PROMPTS[:1], CELL, 16, key="", counters=None)
+    JobClient(pods).send(ENGINE, LoadOrder(tuple(PROMPTS[:1]), CELL, 16), None)
     assert pods.blocks[0]["held"] is False
     assert not pods.starts

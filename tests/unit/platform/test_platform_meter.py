@@ -14,7 +14,7 @@ from mpctl.platform.load import limit_s
 from mpctl.platform.local import client as bench
 from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.rollout.ports import Endpoint
+from mpctl.rollout.ports import Endpoint, LoadOrder
 
 ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", "tokenizer")
 CELL = Cell("edits", 1)
@@ -53,7 +53,7 @@ OK = "print(json.dumps({'ok': True}), flush=True)"
 
 def test_the_clients_result_is_read(client):
     made = client(f"open(result, 'w').write('{{\"duration\": 1}}')\n{OK}")
-    assert made.client.run(ENDPOINT, ("a", "b"), CELL, 256) == {"duration": 1}
+    assert made.client.run(ENDPOINT, LoadOrder(("a", "b"), CELL, 256)) == {"duration": 1}
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_the_clients_result_is_read(client):
 )
 def test_an_unusable_answer_is_an_error_that_says_so(client, body, message):
     with pytest.raises(MpctlError, match=message):
-        client(body).client.run(ENDPOINT, ("a", "b"), CELL, 256)
+        client(body).client.run(ENDPOINT, LoadOrder(("a", "b"), CELL, 256))
 
 
 def test_no_room_for_the_prompts(client, monkeypatch):
@@ -79,7 +79,7 @@ def test_no_room_for_the_prompts(client, monkeypatch):
 
     monkeypatch.setattr(bench, "private_folder", full)
     with pytest.raises(MpctlError, match="No space left on device"):
-        client(OK).client.run(ENDPOINT, ("a",), CELL, 256)
+        client(OK).client.run(ENDPOINT, LoadOrder(("a",), CELL, 256))
 
 
 def test_a_client_that_cannot_be_started(tmp_path):
@@ -97,7 +97,7 @@ def test_a_client_that_cannot_be_started(tmp_path):
     ],
 )
 def test_more_work_may_take_longer(count, max_tokens, cell, seconds):
-    assert limit_s(count, cell, max_tokens) == seconds
+    assert limit_s(LoadOrder(("a",) * count, cell, max_tokens)) == seconds
 
 
 def test_closed_the_client_has_ended_and_nothing_is_left_open(client):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mpctl.platform.local.router import Router
+from mpctl.platform.local.supervisor import Router
 
 TIMEOUT_S = 10.0
 

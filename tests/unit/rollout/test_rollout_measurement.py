@@ -241,11 +241,11 @@ class LosesOneBlock:
     def __getattr__(self, name):
         return getattr(self._meter, name)
 
-    def send(self, endpoint, prompts, cell, max_tokens, *, key="", salt=""):
-        self.asked.append((prompts, salt))
+    def send(self, endpoint, order):
+        self.asked.append((order.prompts, order.salt))
         if len(self.asked) == 5 or (self._always and len(self.asked) > 5):
             raise BlockLost("load Job ns/x: pod-1 was deleted")
-        return self._meter.send(endpoint, prompts, cell, max_tokens, key=key, salt=salt)
+        return self._meter.send(endpoint, order)
 
 
 def test_a_block_that_lost_a_pod_is_sent_again_as_new_to_the_prefix_cache():
@@ -265,9 +265,9 @@ def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
     memory = MemoryWorld(FASTER)
     sent, real_send, real_state = [], memory.context.meter.send, memory.context.platform.state
 
-    def send(endpoint, prompts, *arguments, **options):
-        sent.append((endpoint.address, prompts))
-        return real_send(endpoint, prompts, *arguments, **options)
+    def send(endpoint, order):
+        sent.append((endpoint.address, order.prompts))
+        return real_send(endpoint, order)
 
     def state(arm):
         found, pod = real_state(arm), "b" if len(sent) >= 4 else "a"

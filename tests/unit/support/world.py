@@ -33,7 +33,19 @@ from mpctl.rollout.decide import Decision, History, decide_rollback
 from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
 from mpctl.rollout.operation import open_operation, operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, EngineFacts, Live, Phase, Pruned, RoundProgress, Sent
+from mpctl.rollout.ports import (
+    Arm,
+    ArmState,
+    Demand,
+    Endpoint,
+    EngineFacts,
+    Live,
+    LoadOrder,
+    Phase,
+    Pruned,
+    RoundProgress,
+    Sent,
+)
 from mpctl.rollout.revision import Manifest, Revision, text_digest
 
 BASELINE_TEXT = "# mine, with a trailing space \nspeculation: none\r\n"
@@ -350,19 +362,10 @@ class MemoryMeter:
                 "errors": [""] * count,
             }
 
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: tuple[str, ...],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str = "",
-        salt: str = "",
-    ) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
         before = self.counters(endpoint)
-        self.salts.append((self._engine(endpoint).manifest, salt))
-        result = self.run(endpoint, prompts, cell, max_tokens)
+        self.salts.append((self._engine(endpoint).manifest, order.salt))
+        result = self.run(endpoint, order.prompts, order.cell, order.max_tokens)
         return Sent(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:

