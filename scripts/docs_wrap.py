@@ -1,6 +1,7 @@
 """Wraps the paragraphs of the documentation at 120 characters, so that no line is left short: scripts/docs wrap
 
-Tables, headings, code and HTML stay as they are. A span of code is never broken, because a reader copies it.
+Tables, headings, code and HTML stay as they are. A span of code is never broken, because a reader copies it, and no
+figure is parted from its unit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ WIDTH = 120
 ITEM = re.compile(r"(\s*)([-*]|\d+\.) +")
 LITERAL = re.compile(r"\s*(\||#{1,6} |<|!!!|!\[|$)")
 FENCE = re.compile(r"\s*```")
-WORD = re.compile(r"(?:`[^`]*`|\S)+")
+WORD = re.compile(r"(?:`[^`]*`|\d (?=(?:%|h|min|m?s|[KMG]i?B)(?!\w))|\S)+")
 MARKER = re.compile(r"([-+*>]|#{1,6}|\d+[.)])$")  # at the start of a line it would begin a list or a heading
 
 
@@ -48,7 +49,7 @@ def wrapped(text: str) -> str:
                 first = indent = line[: len(line) - len(line.lstrip())]
             paragraph.append(line.strip())
     flush()
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip("\n") + "\n"
 
 
 def filled(paragraph: str, first: str, indent: str) -> list[str]:
