@@ -64,7 +64,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
         "cluster",
         f"none of {len(nodes)} nodes has a GPU label, a GPU to allocate or a ResourceSlice of {DRIVER}",
         f"if the pool is at zero, {commands.line('capacity', 'CLUSTER')} reports whether it can grow",
-        "docs/how-to/clouds.md",
+        "docs/how-to/stacks.md",
     )
 
 

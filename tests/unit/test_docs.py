@@ -70,7 +70,7 @@ def test_lines_are_filled(page):
 def test_a_span_of_code_is_not_broken_and_no_line_begins_a_list():
     text = f"{'a' * 110} `mpctl rollout qwen` b\n\n- {'c' * 115} - 1. d e\n"
     assert wrapped(text).splitlines() == ["a" * 110, "`mpctl rollout qwen` b", "", f"- {'c' * 115} - 1.", "  d e"]
-    assert wrapped(f"{'a' * 115} 30 % b\n").splitlines() == ["a" * 115, "30 % b"]
+    assert wrapped(f"{'a' * 117} 30 % b\n").splitlines() == ["a" * 117, "30 % b"]
     assert wrapped("```\na\nb\n```\n| c |\n| d |\n") == "```\na\nb\n```\n| c |\n| d |\n"
 
 
