@@ -282,8 +282,7 @@ def _target(session: Session) -> Target:
     state = session.platform.state(Arm(live.text))
     if state.endpoint is None:
         raise MpctlError(
-            f"{session.title} does not answer: {state.message or state.phase.value}",
-            hint=session.command("status"),
+            f"{session.title} does not answer: {state.message or state.phase.value}", hint=session.command("status")
         )
     config: dict[str, Any] | None = session.service().speculation()
     return Target(state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens)

@@ -27,11 +27,7 @@ LEAST_ROUNDS = 5  # of an earlier measurement whose noise is used
 
 
 def plan_rounds(
-    request: MeasurementRequest,
-    workload: Workload,
-    policy: Policy,
-    noise: Noise | None,
-    calibrate: Callable[[], Noise],
+    request: MeasurementRequest, workload: Workload, policy: Policy, noise: Noise | None, calibrate: Callable[[], Noise]
 ) -> tuple[Workload, str]:
     """Return the workload with the rounds that find the gain asked for, and a sentence on its power; that is empty
     where nothing is known, or where the plan will do.

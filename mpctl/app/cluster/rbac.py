@@ -70,9 +70,5 @@ def _allowed(text: str) -> tuple[str, str]:
 def list_calls(request: RbacRequest) -> tuple[Row, ...]:
     """Return the API calls that a role permits, each with its purpose."""
     return needs(
-        request.role,
-        load=request.load,
-        all_pods=request.all_pods,
-        purge=request.purge,
-        deployments=request.deployments,
+        request.role, load=request.load, all_pods=request.all_pods, purge=request.purge, deployments=request.deployments
     )

@@ -106,10 +106,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
 
 def _question(request: TuneRequest, concurrency: tuple[int, ...]) -> PlanRequest:
     return PlanRequest(
-        request.methods,
-        replace(request.speculation, method=""),
-        concurrency,
-        prompts=request.bench.measurement.prompts,
+        request.methods, replace(request.speculation, method=""), concurrency, prompts=request.bench.measurement.prompts
     )
 
 
@@ -178,13 +175,7 @@ def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) ->
 
 
 def _result(
-    trials: Trials,
-    best: int | None,
-    untried: Sequence[int],
-    seconds: float,
-    ended: str,
-    file: str,
-    spec_file: str,
+    trials: Trials, best: int | None, untried: Sequence[int], seconds: float, ended: str, file: str, spec_file: str
 ) -> Tuned:
     order = sorted(
         trials.known,
