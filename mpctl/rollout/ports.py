@@ -412,6 +412,9 @@ class Store(Protocol):
     def purge(self) -> None:
         """Delete all of it; may be repeated. The lease must be held. Raises NotPermitted before anything is deleted."""
 
+    def holder(self) -> str | None:
+        """The operator that holds the lock, as text; None without one."""
+
     def lease(self, purpose: str) -> AbstractContextManager[None]:
         """Lock the service for one operator. Raises Conflict, which names the holder."""
 

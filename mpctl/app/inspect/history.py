@@ -106,7 +106,7 @@ def measured_ratios(operation: Operation) -> tuple[MeasuredRatio, ...]:
 def read_history(session: Session) -> History:
     """All revisions and operations, oldest first, and the gaps in them."""
     revisions, entries = session.store.revisions(), session.store.entries()
-    text = session.live_text()
+    text = session.platform.live_text()
     live = max((r.number for r in revisions if r.text == text), default=None)
     return History(
         revisions,

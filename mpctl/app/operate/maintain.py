@@ -32,7 +32,7 @@ def abandon(session: Session) -> tuple[Operation, ...]:
     operation = open_operation(session.store.entries())
     if operation is None:
         return ()
-    if session.live_text() is not None and (owner := session.owned(force=True)) is not None:
+    if session.platform.live_text() is not None and (owner := session.owned(force=True)) is not None:
         session.console.warn(owner)
     question = (
         f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; the service stays as it is now"
@@ -272,7 +272,7 @@ def _lost(session: Session, *, force: bool) -> tuple[int, ...] | None:
             f"{error.message}; an unfinished operation would not show",
             hint=f"{session.command('history', '--purge', '--force')} deletes it all the same",
         ) from error
-    live = session.live_text()
+    live = session.platform.live_text()
     retained = None if live is None else session.platform.retained_baseline()
     require_finished(session.title, session.command, entries, retained)
     return only_copies(entries, revisions, live)

@@ -184,7 +184,7 @@ def confirm_resume(session: Session, operation: Operation) -> None:
     """
     plan = operation.read(session.store.revisions()).plan
     session.console.note(f"resuming {operation.id}, opened {operation.opened_at} by {operation.who}")
-    if operation.who == who() or session.live_text() is None:
+    if operation.who == who() or session.platform.live_text() is None:
         return
     diff = preview(session, plan, "").diff
     session.console.note(diff or "the live manifest is already as planned")

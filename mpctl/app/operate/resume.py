@@ -56,4 +56,4 @@ def _unfinished(session: Session) -> Operation | None:
     operation, retirement = open_operation(entries), open_retirement(entries)
     if operation is not None or retirement is None:
         return operation
-    return retirement if text_digest(session.live_text() or "") == retirement.plan.goal.digest else None
+    return retirement if text_digest(session.platform.live_text() or "") == retirement.plan.goal.digest else None

@@ -26,7 +26,6 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Comparison
 from mpctl.methods import Spec, from_config
-from mpctl.stats.confidence import Interval
 
 _FLAG = "--speculative-config"
 _LEAST_NOISE, _NOISE = 0.02, 0.05
@@ -34,58 +33,116 @@ _Z95 = 1.96
 
 
 @dataclass(frozen=True)
-class Learned:
-    """The evidence of one measurement. ``name``: of the rollout or the file; ``spec`` of its candidate."""
+class Evidence:
+    """What is known of a service before its plan."""
 
-    name: str
-    spec: Spec
-    acceptance: Acceptance | None
-    pairs: tuple[Pair, ...]
-    tokens_per_s: dict[float, float]
-    pools: tuple[float | None, float | None]
-    devices: tuple[str, ...]
-    output_tokens: float | None
+    # Acceptance by method, each with its source.
+    measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)
+    pairs: tuple[Pair, ...] = ()
+    tokens_per_s: Mapping[float, float] = field(default_factory=dict)  # of the baseline, by concurrency
+    # Tokens of the KV pool without and with speculation, by method.
+    pools: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
+    devices: tuple[str, ...] = ()
+    prompt_tokens: float | None = None
+    output_tokens: float | None = None
+    notes: tuple[str, ...] = ()
+
+    def pairs_of(self, method: str) -> tuple[Pair, ...]:
+        """The measured pairs of a method."""
+        return tuple(pair for pair in self.pairs if pair.method == method)
+
+    def describe(self, method: str, acceptance: Acceptance) -> str:
+        """Describe the source of an acceptance."""
+        measured, source = self.measured.get(method, (None, ""))
+        if measured is not None and measured == acceptance:
+            return f"acceptance from {source}"
+        words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
+        return f"acceptance {words[acceptance.origin]}"
+
+    def learned(self, cell: Cell, posterior: Posterior, pairs: Sequence[Pair]) -> str:
+        """Describe how measured pairs moved the prediction and its band, at the largest measured concurrency."""
+        if not pairs:
+            return ""
+        largest = replace(cell, concurrency=max(pair.concurrency for pair in pairs))
+        before, after = (predict(largest, posterior, known).throughput for known in ((), pairs))
+        return (
+            f"{len(pairs)} measured pairs: at concurrency {largest.concurrency:g} and K={largest.k} the throughput "
+            f"ratio {before.text()} became {after.text()}"
+        )
+
+    def with_run(self, name: str, finished: FinishedRun, spec: Spec) -> Evidence:
+        """The evidence with one more measurement: its acceptance replaces that of earlier ones, pairs add up.
+        ``name``: of the rollout or the file; ``spec`` of its candidate."""
+        run, method = finished.run, spec.method
+        comparisons = [c for c in finished.judge()[0].cells if c.cell.rate is None]
+        lengths = [c.baseline.output_tokens / n for c in comparisons if (n := c.baseline.requests) > 0]
+        acceptance = _acceptance(run, method)
+        pool = run.arms[BASELINE].kv_pool_tokens
+        return replace(
+            self,
+            measured={**self.measured, **({method: (acceptance, name)} if acceptance is not None else {})},
+            pairs=(*self.pairs, *(pair for c in comparisons if (pair := _pair(c, spec, name)) is not None)),
+            tokens_per_s={
+                **self.tokens_per_s,
+                **{float(c.cell.concurrency): rate for c in comparisons if (rate := c.baseline.throughput)},
+            },
+            pools={**self.pools, **({method: (pool, run.arms[CANDIDATE].kv_pool_tokens)} if pool else {})},
+            devices=tuple(dict.fromkeys((*self.devices, *(arm.device for arm in run.arms.values() if arm.device)))),
+            output_tokens=sum(lengths) / len(lengths) if lengths else self.output_tokens,
+        )
 
 
-def learned_from(session: Session | None, files: Sequence[str]) -> tuple[Learned, ...]:
-    """Return every measurement of a service and of files, oldest first. Unreadable records are skipped.
+def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evidence:
+    """Gather evidence from earlier measurements, transcripts or an engine, or measure a candidate of each method.
+
+    Raises:
+        InputError: a file or an address cannot be used, or no engine serves that a candidate could run next to.
+    """
+    session = source if isinstance(source, Session) else None
+    evidence = earlier_measurements(session, request.runs)
+    if request.transcripts is not None:
+        replayed = replay_transcripts(source, request)
+        evidence = replace(evidence, prompt_tokens=replayed.prompt_tokens, output_tokens=replayed.output_tokens)
+        return replace(evidence, measured={**evidence.measured, **replayed.measured})
+    if request.url is not None:
+        method, acceptance, words = counters_of(request.url, request.methods)
+        return replace(evidence, measured={**evidence.measured, method: (acceptance, words)})
+    if not request.measure:
+        return evidence
+    if session is None:
+        raise InputError(
+            "nothing serves here: a file has no engine to start a candidate beside",
+            field="--measure",
+            hint="name the service instead of -f, or measure with --transcripts FILE or --url URL",
+        )
+    measured, notes = measure_candidates(session, request, methods)
+    return replace(evidence, measured={**evidence.measured, **measured}, notes=(*evidence.notes, *notes))
+
+
+def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evidence:
+    """The evidence of files, then of a service's rollouts, the oldest first. Unreadable records are skipped.
 
     Raises:
         InputError: a file is not a measurement.
     """
-    runs = [_learned(path, FinishedRun(read_run(path))) for path in files]
-    if session is not None:
-        for operation in rollouts_of(session):
-            try:
-                source = measured_by(session, operation)
-            except MpctlError as error:
-                session.console.warn(f"measurement of {operation.id} not used: {error.message}")
-                continue
-            if source is not None:
-                runs.append(_learned(operation.id, source))
-    return tuple(run for run in runs if run is not None)
-
-
-def _learned(name: str, source: FinishedRun) -> Learned | None:
-    run = source.run
-    spec = candidate_spec(run)
-    if spec is None or spec.is_none:
-        return None
-    analysis, _ = source.judge()
-    comparisons = [comparison for comparison in analysis.cells if comparison.cell.rate is None]
-    lengths = [
-        comparison.baseline.output_tokens / n for comparison in comparisons if (n := comparison.baseline.requests) > 0
-    ]
-    return Learned(
-        name=name,
-        spec=spec,
-        acceptance=_acceptance(run, spec.method),
-        pairs=tuple(pair for comparison in comparisons if (pair := _pair(comparison, spec, name)) is not None),
-        tokens_per_s={float(c.cell.concurrency): t for c in comparisons if (t := c.baseline.throughput)},
-        pools=(run.arms[BASELINE].kv_pool_tokens, run.arms[CANDIDATE].kv_pool_tokens),
-        devices=tuple(arm.device for arm in run.arms.values() if arm.device),
-        output_tokens=sum(lengths) / len(lengths) if lengths else None,
-    )
+    runs = [(path, FinishedRun(read_run(path))) for path in files]
+    for operation in rollouts_of(session) if session is not None else ():
+        assert session is not None
+        try:
+            finished = measured_by(session, operation)
+        except MpctlError as error:
+            session.console.warn(f"measurement of {operation.id} not used: {error.message}")
+            continue
+        if finished is not None:
+            runs.append((operation.id, finished))
+    evidence, names = Evidence(), []
+    for name, finished in runs:
+        spec = candidate_spec(finished.run)
+        if spec is not None and not spec.is_none:
+            evidence = evidence.with_run(name, finished, spec)
+            names.append(name)
+    notes = (f"evidence of {len(names)} measurements: {', '.join(names)}",) if names else ()
+    return replace(evidence, notes=notes)
 
 
 def candidate_spec(run: Run) -> Spec | None:
@@ -106,122 +163,29 @@ def candidate_spec(run: Run) -> Spec | None:
 
 def _pair(comparison: Comparison, spec: Spec, name: str) -> Pair | None:
     through, time = comparison.throughput_ratio, comparison.time_per_token_ratio
-    if through is None and time is None:
+    interval = through or time
+    if interval is None:
         return None
-    k = spec.k or 5
+    noise = _NOISE
+    if interval.low and interval.high and interval.low > 0:  # the standard deviation that the interval stands for
+        noise = max(math.log(interval.high / interval.low) / (2 * _Z95), _LEAST_NOISE)
     return Pair(
         method=spec.method,
-        k=k,
+        k=spec.k or 5,
         concurrency=float(comparison.cell.concurrency),
         throughput=through.value if through else None,
         time_per_token=time.value if time else None,
-        noise=_noise(through or time),
+        noise=noise,
         source=name,
     )
 
 
-def _noise(interval: Interval | None) -> float:
-    """The standard deviation that an interval stands for."""
-    if interval is None or not interval.low or not interval.high or interval.low <= 0:
-        return _NOISE
-    return max(math.log(interval.high / interval.low) / (2 * _Z95), _LEAST_NOISE)
-
-
 def _acceptance(run: Run, method: str) -> Acceptance | None:
-    """Of the candidate at the lowest concurrency measured."""
+    """The acceptance of the candidate at the lowest concurrency measured."""
     cells = [cell for cell in run.cells if cell.rate is None]
-    if not cells:
-        return None
-    least = min(cells, key=lambda cell: cell.concurrency).concurrency
+    least = min((cell.concurrency for cell in cells), default=None)
     windows = tuple(b.window for b in run.blocks if b.arm == CANDIDATE and b.cell.concurrency == least)
     return acceptance_in(Window.total(windows), method) if windows else None
-
-
-Pools = tuple[float | None, float | None]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """``measured``: acceptance by method, each with its source; ``tokens_per_s`` of the baseline by concurrency."""
-
-    measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)
-    pairs: Sequence[Pair] = ()
-    tokens_per_s: Mapping[float, float] = field(default_factory=dict)
-    pools: Mapping[str, Pools] = field(default_factory=dict)
-    devices: tuple[str, ...] = ()
-    prompt_tokens: float | None = None
-    output_tokens: float | None = None
-    notes: tuple[str, ...] = ()
-
-    def pairs_of(self, method: str) -> tuple[Pair, ...]:
-        """The measured pairs of a method."""
-        return tuple(pair for pair in self.pairs if pair.method == method)
-
-    def describe(self, method: str, acceptance: Acceptance) -> str:
-        """Describe the source of an acceptance."""
-        acceptance_source = self.measured.get(method)
-        if acceptance_source is not None and acceptance_source[0] == acceptance:
-            return f"acceptance from {acceptance_source[1]}"
-        words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
-        return f"acceptance {words[acceptance.origin]}"
-
-    def learned(self, cell: Cell, posterior: Posterior, pairs: Sequence[Pair]) -> str:
-        """Describe how measured pairs moved the prediction and its band, at the largest measured concurrency."""
-        if not pairs:
-            return ""
-        at = replace(cell, concurrency=max(pair.concurrency for pair in pairs))
-        before, after = (predict(at, posterior, known).throughput for known in ((), pairs))
-        return (
-            f"{len(pairs)} measured pairs: at concurrency {at.concurrency:g} and K={at.k} the throughput ratio "
-            f"{before.text()} became {after.text()}"
-        )
-
-
-def gather(source: Source, request: PlanRequest, methods: Sequence[str]) -> Evidence:
-    """Gather evidence from earlier measurements, transcripts or an engine, or measure a candidate of each method.
-
-    Raises:
-        InputError: a file or an address cannot be used, or no engine serves that a candidate could run next to.
-    """
-    learned = learned_from(source if isinstance(source, Session) else None, request.runs)
-    evidence = _of_runs(learned)
-    if request.transcripts is not None:
-        replayed = replay_transcripts(source, request)
-        return replace(
-            evidence,
-            measured={**evidence.measured, **replayed.measured},
-            prompt_tokens=replayed.prompt_tokens,
-            output_tokens=replayed.output_tokens,
-        )
-    if request.url is not None:
-        method, acceptance, words = counters_of(request.url, request.methods)
-        return replace(evidence, measured={**evidence.measured, method: (acceptance, words)})
-    if request.measure:
-        if not isinstance(source, Session):
-            raise InputError(
-                "nothing serves here: a file has no engine to start a candidate beside",
-                field="--measure",
-                hint="name the service instead of -f, or measure with --transcripts FILE or --url URL",
-            )
-        measured, notes = measure_candidates(source, request, methods)
-        return replace(evidence, measured={**evidence.measured, **measured}, notes=(*evidence.notes, *notes))
-    return evidence
-
-
-def _of_runs(learned: Sequence[Learned]) -> Evidence:
-    """Later measurements replace the acceptance of earlier ones; pairs add up."""
-    measured = {run.spec.method: (run.acceptance, f"{run.name}") for run in learned if run.acceptance is not None}
-    lengths = [run.output_tokens for run in learned if run.output_tokens]
-    names = ", ".join(run.name for run in learned)
-    return Evidence(
-        measured=measured,
-        pairs=tuple(pair for run in learned for pair in run.pairs),
-        tokens_per_s={at: rate for run in learned for at, rate in run.tokens_per_s.items()},
-        pools={run.spec.method: run.pools for run in learned if run.pools[0]},
-        devices=tuple(dict.fromkeys(device for run in learned for device in run.devices)),
-        output_tokens=lengths[-1] if lengths else None,
-        notes=(f"evidence of {len(learned)} measurements: {names}",) if learned else (),
-    )
 
 
 def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: int) -> Acceptance | None:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.session.status import Status
+from mpctl.app.session.status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import Finding
+from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
 from mpctl.rollout.plan import Kind
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
-    from mpctl.rollout.ports import Clock, Platform, Store
+    from mpctl.rollout.ports import ArmState, Clock, Platform, Store
 
 
 class Place(NamedTuple):
@@ -149,6 +150,7 @@ class Session(ABC):
     name: str
     namespace: str
     console: Console
+    platform: Platform
     store: Store
     load: LoadPlace | None = None
     """The place of the load client; None: that of the unfinished rollout."""
@@ -170,11 +172,6 @@ class Session(ABC):
     def place(self) -> str:
         """Describe the place of the service, for a confirmation."""
         return "this machine"
-
-    @property
-    @abstractmethod
-    def platform(self) -> Platform:
-        """Return the platform of the service."""
 
     @property
     @abstractmethod
@@ -235,13 +232,47 @@ class Session(ABC):
     def counters(self) -> EngineCounters:
         """Read the counters of the engines that serve; what cannot be read is named and never guessed."""
 
-    @abstractmethod
     def holder(self) -> str | None:
         """The operator that holds the service's lock, as text; None without one."""
+        return self.store.holder()
 
     @abstractmethod
     def status(self) -> Status:
         """The service as it is, without changing anything."""
+
+    def describe(
+        self,
+        text: str,
+        spec: str,
+        *,
+        url: str,
+        routed: str | None,
+        arms: tuple[ArmState, ...],
+        problems: tuple[str, ...],
+        supervised: bool = True,
+    ) -> Status:
+        """The status of the live manifest ``text``, with what the history says of it."""
+        revisions, entries, holder = self.store.revisions(), self.store.entries(), self.holder()
+        operation = open_operation(entries)
+        problems = (*arm_problems(arms), *problems)
+        if holder is None:  # while an operator writes, the two were not read at one moment
+            if operation is not None:
+                resume, rollback = self.command("resume"), self.command("rollback")
+                problems = (*problems, f"{operation.id} was interrupted: {resume} continues it, {rollback} undoes it")
+            problems = (*problems, *lost_history(entries, revisions))
+        return Status(
+            namespace=self.namespace,
+            name=self.name,
+            spec=spec,
+            revision=next((r.number for r in reversed(revisions) if r.text == text), None),
+            url=url,
+            routed=routed,
+            arms=arms,
+            operation=operation,
+            holder=holder,
+            supervised=supervised,
+            problems=problems,
+        )
 
     @abstractmethod
     def context(self, *, interrupted: Cancelled | None = None) -> AbstractContextManager[Context]:
@@ -258,10 +289,6 @@ class Session(ABC):
             Refused: no vLLM is installed.
         """
 
-    def live_text(self) -> str | None:
-        """The manifest as it is; None when the service is gone."""
-        return self.platform.read().text
-
     def absence(self) -> InputError | None:
         """Why the service is not found, with what creates it again; None when it is there."""
         return None
@@ -277,7 +304,8 @@ class Session(ABC):
 
     def start_time(self) -> str:
         """Describe an engine's start time on this platform, as a clause; empty if unknown."""
-        return ""
+        seconds = self.start_s()
+        return "" if seconds is None else f"; an engine start takes about {seconds:.0f} s here"
 
     def ready_timeout_s(self, asked: float | None) -> float:
         """Return the timeout of an engine's readiness: ``asked``, else a value for the service."""

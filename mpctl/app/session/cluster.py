@@ -25,7 +25,7 @@ from mpctl.app.session.base import (
     place_load,
     who,
 )
-from mpctl.app.session.status import Leftover, Status, arm_problems, interruptions, lost_records, revision_of
+from mpctl.app.session.status import Leftover, Status
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
@@ -64,6 +64,7 @@ class ClusterSession(Session):
     """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet of a cluster."""
 
     store: KubernetesStore
+    platform: KubernetesPlatform
 
     def __init__(
         self, client: Client, namespace: str, name: str, console: Console, resource: Kind = INFERENCE_SERVICE
@@ -71,7 +72,7 @@ class ClusterSession(Session):
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
         self.store = KubernetesStore(client, namespace, name, who())
-        self._platform = KubernetesPlatform(
+        self.platform = KubernetesPlatform(
             client, namespace, name, resource=resource, recorded_scaling=self._held_scaling
         )
 
@@ -79,11 +80,6 @@ class ClusterSession(Session):
     def place(self) -> str:
         """The context."""
         return f"context {self.client.context}"
-
-    @property
-    def platform(self) -> KubernetesPlatform:
-        """Return the platform of the service."""
-        return self._platform
 
     def _held_scaling(self) -> dict[str, Any] | None:
         """The autoscaler as an unfinished operation recorded it."""
@@ -105,12 +101,12 @@ class ClusterSession(Session):
         return service.image or self.platform.engine_image()
 
     def target_of(self, service: Service) -> str | None:
-        """Its own argument."""
+        """The model that the engine loads, by its argument."""
         return service.model
 
     @property
     def paths(self) -> str:
-        """The pod's own cannot be read."""
+        """The paths of checkpoints that can be read from here; those inside of the pod cannot."""
         return f"a path from / is the pod's, any other starts from {Path.cwd()} and needs a config.json"
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
@@ -128,10 +124,6 @@ class ClusterSession(Session):
         from mpctl.platform.local.engine import python_of
 
         python_of(os.environ.get(_VLLM))
-
-    def live_text(self) -> str | None:
-        """The manifest as it is; None when the service is gone."""
-        return self.platform.live_text()
 
     def absence(self) -> InputError | None:
         """It was deleted, or the definition of its kind was removed."""
@@ -173,11 +165,6 @@ class ClusterSession(Session):
         """Measured on the pods that serve now."""
         return self.platform.cold_start_s()
 
-    def start_time(self) -> str:
-        """Measured on the pods that serve now."""
-        seconds = self.start_s()
-        return "" if seconds is None else f"; an engine start takes about {seconds:.0f} s here"
-
     def ready_timeout_s(self, asked: float | None) -> float:
         """Without one asked for, three times the start of the pods that serve now, at least ten minutes: the next
         node may have to fetch image and weights that theirs had, and a draft is loaded beside the model.
@@ -192,50 +179,22 @@ class ClusterSession(Session):
         return require_unowned(self.platform.isvc(), force=force)
 
     def counters(self) -> EngineCounters:
-        """Of every ready pod."""
+        """Read the counters of every ready pod."""
         reader = self.platform.reader
         workload = reader.workload(self.platform.isvc())
         engines, failed = reader.counters(workload)
         return EngineCounters(engines, failed, len(workload.ready))
 
-    def holder(self) -> str | None:
-        """Return the holder of the Lease."""
-        return self.store.holder()
-
     def status(self) -> Status:
         """The service as it is."""
-        live, arms = self.platform.read(), self.platform.arms()
-        revisions, entries = self.store.revisions(), self.store.entries()
-        operation, holder = open_operation(entries), self.holder()
-        spec, unread = self._speculation()
-        return Status(
-            namespace=self.namespace,
-            name=self.name,
-            spec=spec,
-            revision=revision_of(revisions, live.text),
-            url=self.platform.url(),
-            routed=live.routed,
-            arms=arms,
-            operation=operation,
-            holder=holder,
-            supervised=True,
-            problems=(
-                *arm_problems(arms),
-                *self.platform.problems(),
-                *unread,
-                *interruptions(self.namespace, self.name, operation, holder),
-                *lost_records(entries, revisions, holder),
-                *self.store.look_alikes(),
-            ),
-        )
-
-    def _speculation(self) -> tuple[str, tuple[str, ...]]:
-        """The spec of the live manifest; a model that vLLM does not serve has none and a problem."""
+        live, arms, problems = self.platform.read(), self.platform.arms(), self.platform.problems()
         try:
-            config = self.platform.speculation()
-        except InputError as error:
-            return "-", (error.message,)
-        return from_config(config).describe(), ()
+            spec = from_config(self.platform.speculation()).describe()
+        except InputError as error:  # a model that vLLM does not serve
+            spec, problems = "-", (*problems, error.message)
+        problems = (*problems, *self.store.look_alikes())
+        url, routed = self.platform.url(), live.routed
+        return self.describe(live.text, spec, url=url, routed=routed, arms=arms, problems=problems)
 
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.base import EngineCounters, Place, Session, SystemClock, choose, interruptible, who
-from mpctl.app.session.status import Status, arm_problems, interruptions, lost_records, revision_of
+from mpctl.app.session.status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import from_config
@@ -20,7 +20,6 @@ from mpctl.platform.local.engine import installed_version, model_of, read_servic
 from mpctl.platform.local.files import service_dirs
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.store import LocalStore
-from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
@@ -32,17 +31,13 @@ class LocalSession(Session):
     """A service on this machine."""
 
     store: LocalStore
+    platform: LocalPlatform
     stages = False  # engines on this machine read paths and repositories as they are
 
     def __init__(self, namespace: str, name: str, console: Console) -> None:
         self.name, self.namespace, self.console = name, namespace, console
-        self._platform = LocalPlatform(namespace, name)
-        self.store = LocalStore(self._platform.directory, who())
-
-    @property
-    def platform(self) -> LocalPlatform:
-        """Return the platform of the service."""
-        return self._platform
+        self.platform = LocalPlatform(namespace, name)
+        self.store = LocalStore(self.platform.directory, who())
 
     def service(self) -> Service:
         """The live service as a value."""
@@ -55,30 +50,25 @@ class LocalSession(Session):
         return self.service().with_speculation(config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
-        """The installed engine's."""
+        """The version of the installed engine."""
         return installed_version() or service.image
 
     def target_of(self, service: Service) -> str | None:
-        """Its own argument, else its storage."""
+        """The model that the engine loads, by its argument or its storage."""
         return model_of(service)
 
     @property
     def paths(self) -> str:
-        """Those of this machine."""
+        """The paths of checkpoints that can be read: all of this machine."""
         return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """Relative paths start from where the service was started."""
         return read_model(name, Path(self.platform.desired().cwd))
 
-    def live_text(self) -> str | None:
-        """The manifest as it is; None when the service is not up."""
-        pair = (self.namespace, self.name)
-        return self.platform.read().text if pair in known_services(self.namespace) else None
-
     def absence(self) -> InputError | None:
-        """It is not up."""
-        if self.live_text() is not None:
+        """Why the service is not up, with what starts it again; None when it is."""
+        if self.platform.live_text() is not None:
             return None
         recorded = self.command("history", "--revision", "N", "-o", "yaml", "--show-secrets")
         return InputError(
@@ -99,7 +89,7 @@ class LocalSession(Session):
             return None
 
     def gpu(self) -> str | None:
-        """This machine's."""
+        """The GPU of this machine."""
         from mpctl.estimate.shape import find_gpu
         from mpctl.platform.local.meter import device
 
@@ -107,7 +97,7 @@ class LocalSession(Session):
         return None if gpu is None else gpu.name
 
     def counters(self) -> EngineCounters:
-        """Of the engine that gets the traffic."""
+        """Read the counters of the engine that gets the traffic."""
         from mpctl.experiment.counters import CounterError
         from mpctl.platform.local.meter import read_counters
 
@@ -121,42 +111,25 @@ class LocalSession(Session):
         except CounterError as error:
             return EngineCounters({}, {state.id: str(error)}, 1)
 
-    def holder(self) -> str | None:
-        """Return the holder of the lock file."""
-        return self.store.holder()
-
     def status(self) -> Status:
         """The service as it is."""
         desired, supervised = self.platform.desired(), self.platform.supervised()
         arms = tuple(self.platform.state(Arm(a.manifest, copy=i.endswith(COPY))) for i, a in desired.arms.items())
-        revisions, entries = self.store.revisions(), self.store.entries()
-        operation, holder = open_operation(entries), self.store.holder()
         config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
-        return Status(
-            namespace=self.namespace,
-            name=self.name,
-            spec=from_config(config).describe(),
-            revision=revision_of(revisions, desired.text),
+        if supervised or self.holder() is not None:
+            problem = self.platform.router_error()
+        else:
+            up = commands.line("local", "up", self.name, namespace=self.namespace)
+            problem = f"the supervisor is gone, port {desired.port} does not answer: {up} brings both back"
+        return self.describe(
+            desired.text,
+            from_config(config).describe(),
             url=f"http://127.0.0.1:{desired.port}/v1",
             routed=desired.route,
             arms=arms,
-            operation=operation,
-            holder=holder,
+            problems=(problem,) if problem else (),
             supervised=supervised,
-            problems=(
-                *arm_problems(arms),
-                *self._port_problems(desired.port, supervised=supervised, held=holder is not None),
-                *interruptions(self.namespace, self.name, operation, holder),
-                *lost_records(entries, revisions, holder),
-            ),
         )
-
-    def _port_problems(self, port: int, *, supervised: bool, held: bool) -> tuple[str, ...]:
-        if not supervised and not held:
-            up = commands.line("local", "up", self.name, namespace=self.namespace)
-            return (f"the supervisor is gone, port {port} does not answer: {up} brings both back",)
-        error = self.platform.router_error()
-        return (error,) if error else ()
 
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:

@@ -9,7 +9,8 @@ from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place, ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
-from mpctl.errors import InputError
+from mpctl.app.session.status import Status
+from mpctl.errors import InputError, MpctlError
 from mpctl.manifest import load_one
 
 
@@ -70,3 +71,35 @@ def open_sessions(
     if labels:
         raise InputError("services of this machine have no labels", field="--selector")
     return [LocalSession(namespace, service, console) for namespace, service in known_services(place.namespace)]
+
+
+def statuses_of(sessions: Sequence[Session]) -> list[Status]:
+    """Return the status of each service. Of several, one that cannot be read does not hide the others.
+
+    Raises:
+        MpctlError: the only service cannot be read.
+    """
+    if len(sessions) == 1:
+        return [sessions[0].status()]
+    return [_status_or_problem(session) for session in sessions]
+
+
+def _status_or_problem(session: Session) -> Status:
+    try:
+        return session.status()
+    except MpctlError as error:
+        problem = f"{error.message} ({error.hint})" if error.hint else error.message
+        return Status(
+            session.namespace,
+            session.name,
+            spec="-",
+            revision=None,
+            url="-",
+            routed=None,
+            arms=(),
+            operation=None,
+            holder=None,
+            supervised=True,
+            problems=(problem,),
+            readable=False,
+        )

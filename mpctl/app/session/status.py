@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from mpctl import commands
-from mpctl.errors import MpctlError
 from mpctl.manifest import redacted
-from mpctl.rollout.ledger import Entry, lost_history
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import ArmState, Phase
-from mpctl.rollout.revision import Revision
 
 
 @dataclass(frozen=True)
@@ -47,18 +43,6 @@ class Leftover:
             "candidates": list(self.candidates),
             "command": self.remedy,
         }
-
-
-class Readable(Protocol):
-    """A session, as far as a status needs it."""
-
-    @property
-    def namespace(self) -> str: ...
-
-    @property
-    def name(self) -> str: ...
-
-    def status(self) -> Status: ...
 
 
 @dataclass(frozen=True)
@@ -111,38 +95,6 @@ class Status:
         }
 
 
-def statuses_of(sessions: Sequence[Readable]) -> list[Status]:
-    """Return the status of each service. Of several, one that cannot be read does not hide the others.
-
-    Raises:
-        MpctlError: the only service cannot be read.
-    """
-    if len(sessions) == 1:
-        return [sessions[0].status()]
-    return [_status_or_problem(session) for session in sessions]
-
-
-def _status_or_problem(session: Readable) -> Status:
-    try:
-        return session.status()
-    except MpctlError as error:
-        problem = f"{error.message} ({error.hint})" if error.hint else error.message
-        return Status(
-            session.namespace,
-            session.name,
-            spec="-",
-            revision=None,
-            url="-",
-            routed=None,
-            arms=(),
-            operation=None,
-            holder=None,
-            supervised=True,
-            problems=(problem,),
-            readable=False,
-        )
-
-
 def _arm_record(arm: ArmState) -> dict[str, Any]:
     return {
         "id": arm.id,
@@ -162,21 +114,3 @@ def arm_problems(arms: tuple[ArmState, ...]) -> list[str]:
     reported = (a for a in arms if a.phase is Phase.FAILED or (a.phase is Phase.READY and a.message))
     problems = [f"{a.id}: {a.message}" for a in reported]
     return problems + [f"{a.id} runs with other arguments than its manifest" for a in arms if a.argv and not a.matches]
-
-
-def revision_of(revisions: tuple[Revision, ...], text: str) -> int | None:
-    """The number of the newest revision with this text."""
-    return next((r.number for r in reversed(revisions) if r.text == text), None)
-
-
-def lost_records(entries: tuple[Entry, ...], revisions: tuple[Revision, ...], holder: str | None) -> tuple[str, ...]:
-    """Gaps in the history; none while an operator writes, since the two were not read at one moment."""
-    return lost_history(entries, revisions) if holder is None else ()
-
-
-def interruptions(namespace: str, name: str, operation: Operation | None, holder: str | None) -> tuple[str, ...]:
-    """An unfinished operation that no operator works on, as a problem."""
-    if operation is None or holder is not None:
-        return ()
-    resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
-    return (f"{operation.id} was interrupted: {resume} continues it, {rollback} undoes it",)

@@ -72,8 +72,7 @@ def describe(
 ) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none. ``leftovers``: gets what
     is left of services that are gone."""
-    from mpctl.app.session.open import open_sessions
-    from mpctl.app.session.status import statuses_of
+    from mpctl.app.session.open import open_sessions, statuses_of
 
     sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
     remains = _leftovers(place, sessions, everywhere=everywhere) if name is None else ()

@@ -89,10 +89,11 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         load=None,
         ready_timeout_s=lambda asked: 600.0,
         console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0),
-        live_text=lambda: None,
         holder=lambda: None,
         store=SimpleNamespace(entries=lambda: (back,), revisions=lambda: RECORDED, lease=lambda purpose: nullcontext()),
-        platform=SimpleNamespace(name="kubernetes", read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)),
+        platform=SimpleNamespace(
+            name="kubernetes", live_text=lambda: None, read=lambda: Live("demo", "ns", "old", "v", Arm("old").id)
+        ),
         context=lambda: nullcontext(Context(*[None] * 6)),
     )
     carried = []

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from mpctl.app.session.status import Status, statuses_of
+from mpctl.app.session.open import statuses_of
+from mpctl.app.session.status import Status
 from mpctl.errors import MpctlError, Tampered
 
 GOOD = Status("ml", "qwen", "none", 1, "http://qwen", None, (), None, None, supervised=True, problems=())
