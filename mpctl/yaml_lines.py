@@ -215,7 +215,7 @@ class Node:
         return texts
 
     def done(self) -> None:
-        """Refuse what nobody asked for."""
+        """Refuse a field of the file that no reader has taken."""
         for name in self.body:
             if name not in self.asked:
                 raise self.error(str(name), f"unknown field{near(str(name), tuple(sorted(self.asked)))}")

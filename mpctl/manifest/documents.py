@@ -33,8 +33,10 @@ def load_one(text: str, name: str | None, *, file: str = "<input>", runtimes: bo
 
 
 def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes: bool = False) -> tuple[Service, ...]:
-    """The services in ``text``, in its order; with ``name`` those that cannot be read are left out but for that one.
-    ``runtimes``: the runtimes that services share, instead of the services.
+    """Read the services in ``text``, in its order.
+
+    With ``name``, a service of another name that cannot be read is skipped. With ``runtimes``, read the runtimes that
+    services share instead of the services.
 
     Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
     for services that are not one vLLM engine in one pod.

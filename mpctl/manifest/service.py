@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.command import EngineCommand, parse
@@ -17,18 +17,6 @@ from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
 from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Document, at, contents
-
-Kind = Literal[
-    "InferenceService",
-    "LLMInferenceService",
-    "ServingRuntime",
-    "ClusterServingRuntime",
-    "ModelDeployment",
-    "Deployment",
-    "StatefulSet",
-    "LeaderWorkerSet",
-    "Values",
-]
 
 
 @dataclass(frozen=True)
@@ -74,30 +62,24 @@ class Source:
 
 @dataclass(frozen=True)
 class Service:
-    """One served model. ``text`` is the whole file, other documents included; every change returns a new value.
+    """One served model; every change returns a new value."""
 
-    ``model``: what the command line names, None when it names nothing (then see ``storage``). ``runtime``,
-    ``runtime_args``: the ServingRuntime that ``predictor.model`` asks for and its args when it is in the same file.
-    ``copy_of``: the runtime that ``runtime`` is a copy of, made for this service alone; its engine's words are the
-    service's. ``endpoints``: names of the ModelServices that route here, or of the services that use a runtime.
-    """
-
-    kind: Kind
+    kind: str
     name: str
     namespace: str | None
     file: str
-    text: str
+    text: str  # the whole file, other documents included
     image: str | None
     env: tuple[tuple[str, str | None], ...]
     container: str | None
     command: EngineCommand
-    model: str | None
+    model: str | None  # as the command line names it, None when it names nothing (then see ``storage``)
     storage: tuple[Storage, ...]
     line: int
-    runtime: str | None = None
-    runtime_args: tuple[str, ...] = ()
-    copy_of: str | None = None
-    endpoints: tuple[str, ...] = ()
+    runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
+    runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
+    copy_of: str | None = None  # the runtime that ``runtime`` is a copy of, made for this service alone
+    endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: Source | None = field(default=None, repr=False, compare=False)
 
     def speculation(self) -> dict[str, Json] | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.service import Kind, Origin, Service
+from mpctl.manifest.service import Origin, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Document, Mapping, resolve
 
@@ -40,7 +40,7 @@ class Adapter:
     same name under another API is an error. ``serves`` tells an engine from any other object of the kind.
     """
 
-    kind: Kind
+    kind: str
     apis: tuple[str, ...]
     read: Callable[[View, ManifestFile, Origin], Service]
     serves: Callable[[View], bool] = lambda _: True

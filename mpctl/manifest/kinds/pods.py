@@ -24,7 +24,7 @@ from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import Engine, environment, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import is_vllm_start, not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.service import Kind, Origin, Service, Source, Storage, model_of
+from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
 RUNTIME_CONTAINER = "kserve-container"
@@ -78,7 +78,7 @@ def only_engine(pod: View, where: str) -> View:
 
 
 def service_of_pod(
-    kind: Kind,
+    kind: str,
     root: View,
     text: str,
     origin: Origin,
@@ -148,7 +148,7 @@ def _starts(pod_of: Callable[[View], View | None], root: View) -> bool:
     return containers is not None and any(starts_vllm(container) for container in containers.items())
 
 
-def _read_workload(root: View, file: ManifestFile, origin: Origin, *, kind: Kind) -> Service:
+def _read_workload(root: View, file: ManifestFile, origin: Origin, *, kind: str) -> Service:
     """The service of a Deployment or StatefulSet.
 
     Raises:
@@ -183,7 +183,7 @@ def runtime_container(root: View) -> View | None:
     return next(engines, items[0] if items else None)
 
 
-def _read_runtime(root: View, file: ManifestFile, origin: Origin, *, kind: Kind) -> Service:
+def _read_runtime(root: View, file: ManifestFile, origin: Origin, *, kind: str) -> Service:
     """The engine of a runtime, with the InferenceServices of the file that use it as ``endpoints``.
 
     Raises:
@@ -209,11 +209,11 @@ def _runs_vllm(root: View) -> bool:
     return container is not None and starts_vllm(container)
 
 
-def _workload(kind: Kind) -> Adapter:
+def _workload(kind: str) -> Adapter:
     return Adapter(kind, ("apps/v1",), partial(_read_workload, kind=kind), partial(_starts, _pod), own=False)
 
 
-def _runtime(kind: Kind) -> Adapter:
+def _runtime(kind: str) -> Adapter:
     return Adapter(kind, ("serving.kserve.io/v1alpha1",), partial(_read_runtime, kind=kind), _runs_vllm)
 
 

@@ -1,0 +1,39 @@
+"""A method is one row: its settings, its preflight and its draft follow from it."""
+
+from __future__ import annotations
+
+from package_copy import PackageCopy
+
+ROW = """    Method(
+        "glide",
+        "glide",
+        "A head that reads the target's cache.",
+        needs_draft="head",
+        defaults=(("num_speculative_tokens", 4),),
+        floor=Floor((0, 40, 0), "a release to come"),
+        key_groups=_DRAFT,
+        checkpoint="glide",
+        for_one_target=True,
+    ),
+)
+
+METHODS:"""
+PROGRAM = """
+from mpctl.methods import ServiceFacts, build, from_config, preflight_findings
+spec, remarks = build("glide", draft="org/head")
+assert remarks == () and from_config(spec.config()) == spec
+print(spec.describe())
+print(preflight_findings(spec, ServiceFacts(engine_version="0.33.0"))[0].reason)
+print(preflight_findings(build("glide")[0], ServiceFacts(engine_version="0.40.0"))[0].id)
+"""
+
+
+def test_a_method_takes_one_row(tmp_path):
+    copy = PackageCopy(tmp_path)
+    copy.edit("methods/table.py", ")\n\nMETHODS:", ROW)
+    assert copy.run(PROGRAM).splitlines() == [
+        "glide K=4 draft org/head",
+        "glide needs vLLM 0.40.0 (a release to come), the engine is 0.33.0",
+        "draft-missing",
+    ]
+    assert copy.touched == {"methods/table.py"}
