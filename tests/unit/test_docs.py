@@ -78,6 +78,14 @@ def test_the_list_of_commands_is_that_of_the_commands():
     assert LIST.read_text() == command_list(), "scripts/docs commands"
 
 
+def test_the_page_on_commands_names_each_one():
+    page = (ROOT / "docs/how-to/which-command.md").read_text()
+    others = {"config", "completion", "help", "version"}
+    assert [
+        name for name in cli.list_commands(click.Context(cli)) if f"mpctl {name}" not in page and name not in others
+    ] == []
+
+
 def test_a_how_to_is_short():
     lengths = {page.name: len(page.read_text().split()) for page in (ROOT / "docs/how-to").glob("*.md")}
     assert {name: words for name, words in lengths.items() if words > 1200} == {}
