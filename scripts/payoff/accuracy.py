@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mpctl.estimate.payoff.cell import REGIMES, regime_of
 from mpctl.estimate.payoff.evidence import Posterior
 from mpctl.estimate.payoff.grid import Call, answer
+from mpctl.estimate.payoff.scenario import REGIMES, regime_of
 from scripts.payoff.fit import NAMES, fit, problem_of
 from scripts.payoff.rows import Row
 

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from mpctl.estimate.payoff.cell import drafting_of, serving_of
 from mpctl.estimate.payoff.roofline import Drafting, Ratios, Serving, ratios
+from mpctl.estimate.payoff.scenario import drafting_of, serving_of
 from scripts.payoff.rows import Row, read, select
 
 Vector = NDArray[np.float64]

@@ -9,7 +9,7 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpctl.estimate.payoff.cell import LOOKUPS, Acceptance, Cell, check_rates, is_known
+from mpctl.estimate.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known
 from mpctl.estimate.shape import find_gpu, model_shape
 from mpctl.methods import parse_version
 
@@ -60,7 +60,7 @@ class Row:
     id: str
     system: str
     source: str
-    cell: Cell
+    cell: Scenario
     base_tpot_ms: float | None = None
     time_per_token: float | None = None
     throughput: float | None = None
@@ -176,7 +176,7 @@ def _acceptance(record: Record) -> Acceptance | str:
     return Acceptance(tuple((length - 1) / k for _ in range(k)))
 
 
-def _cell(record: Record, acceptance: Acceptance) -> Cell | str:
+def _cell(record: Record, acceptance: Acceptance) -> Scenario | str:
     target = model_shape(record["target"])
     name = _INFERRED_GPU.get(record["set"], record["gpu"])
     gpu = find_gpu(_GPUS.get(name, name))
@@ -190,7 +190,7 @@ def _cell(record: Record, acceptance: Acceptance) -> Cell | str:
     if record["method"] == "draft_model" and draft is None:
         return f"dimensions of the draft {record['draft']} are not in the table"
     prompt, output = _LENGTHS.get(record["dataset"].partition(" (")[0], (120, 256))
-    cell = Cell(
+    cell = Scenario(
         target=target,
         gpu=gpu,
         method=record["method"],
@@ -209,7 +209,7 @@ def _cell(record: Record, acceptance: Acceptance) -> Cell | str:
     return cell
 
 
-def _effective(record: Record, cell: Cell, through: float | None) -> tuple[Cell, float | None]:
+def _effective(record: Record, cell: Scenario, through: float | None) -> tuple[Scenario, float | None]:
     """The MT-Bench grid has 80 prompts; its throughput is not used from 16 on."""
     if record["set"] != "ruiz-qwen32b-mt-bench":
         return cell, through

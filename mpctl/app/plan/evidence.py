@@ -17,8 +17,8 @@ from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError, MpctlError
-from mpctl.estimate.payoff.cell import Acceptance, Cell, check_rates
-from mpctl.estimate.payoff.evidence import Pair, Posterior
+from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates
+from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.question import class_acceptance
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -38,7 +38,7 @@ class Evidence:
 
     # Acceptance by method, each with its source.
     measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)
-    pairs: tuple[Pair, ...] = ()
+    pairs: tuple[MeasuredPair, ...] = ()
     tokens_per_s: Mapping[float, float] = field(default_factory=dict)  # of the baseline, by concurrency
     # Tokens of the KV pool without and with speculation, by method.
     pools: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Evidence:
     output_tokens: float | None = None
     notes: tuple[str, ...] = ()
 
-    def pairs_of(self, method: str) -> tuple[Pair, ...]:
+    def pairs_of(self, method: str) -> tuple[MeasuredPair, ...]:
         """The measured pairs of a method."""
         return tuple(pair for pair in self.pairs if pair.method == method)
 
@@ -59,7 +59,7 @@ class Evidence:
         words = {"measured": "given", "published": "published of this draft", "class": "of a class of traffic"}
         return f"acceptance {words[acceptance.origin]}"
 
-    def learned(self, cell: Cell, posterior: Posterior, pairs: Sequence[Pair]) -> str:
+    def learned(self, cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]) -> str:
         """Describe how measured pairs moved the prediction and its band, at the largest measured concurrency."""
         if not pairs:
             return ""
@@ -161,7 +161,7 @@ def candidate_spec(run: Run) -> Spec | None:
     return None
 
 
-def _pair(comparison: Comparison, spec: Spec, name: str) -> Pair | None:
+def _pair(comparison: Comparison, spec: Spec, name: str) -> MeasuredPair | None:
     through, time = comparison.throughput_ratio, comparison.time_per_token_ratio
     interval = through or time
     if interval is None:
@@ -169,7 +169,7 @@ def _pair(comparison: Comparison, spec: Spec, name: str) -> Pair | None:
     noise = _NOISE
     if interval.low and interval.high and interval.low > 0:  # the standard deviation that the interval stands for
         noise = max(math.log(interval.high / interval.low) / (2 * _Z95), _LEAST_NOISE)
-    return Pair(
+    return MeasuredPair(
         method=spec.method,
         k=spec.k or 5,
         concurrency=float(comparison.cell.concurrency),

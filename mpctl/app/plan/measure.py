@@ -16,7 +16,7 @@ from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
-from mpctl.estimate.payoff.cell import FREE, LOOKUPS, Acceptance, check_rates, from_length
+from mpctl.estimate.payoff.scenario import FREE, LOOKUPS, Acceptance, check_rates, from_length
 from mpctl.estimate.replay import (
     Conversation,
     Counts,

@@ -9,8 +9,7 @@ from mpctl.app.change import Change
 from mpctl.app.files import read_file
 from mpctl.estimate.memory import Estimate
 from mpctl.estimate.payoff.advice import Advice
-from mpctl.estimate.payoff.grid import Change as Moved
-from mpctl.estimate.payoff.grid import Choice, Grid, grid_record
+from mpctl.estimate.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.estimate.payoff.predict import Band
 from mpctl.report.prices import Prices, read_prices, shipped_prices
 
@@ -105,7 +104,7 @@ class MethodPlan:
     refusal: Refusal | None = None
     evidence: str = ""
     learned: str = ""
-    changes: tuple[Moved, ...] = ()
+    changes: tuple[Sensitivity, ...] = ()
     cost: PlannedCost | None = None
     needs: Needs | None = None
     advice: tuple[Advice, ...] = ()

@@ -17,9 +17,9 @@ from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import served_numbers
 from mpctl.estimate.memory import Estimate, read_log
 from mpctl.estimate.payoff.advice import advice, schedule
-from mpctl.estimate.payoff.cell import DRAFT_MODELS, FREE, Cell, is_known
 from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
+from mpctl.estimate.payoff.scenario import DRAFT_MODELS, FREE, Scenario, is_known
 from mpctl.estimate.shape import Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 
@@ -161,7 +161,7 @@ class Planner:
         notes.append("without free GPUs: --strategy in-place, with downtime of an engine start")
         return Needs(per_replica, staging, tuple(notes))
 
-    def _cell(self, change: Change) -> Cell | Refusal:
+    def _cell(self, change: Change) -> Scenario | Refusal:
         """The question to the model, or what is missing for it."""
         request, target, method = self._request, self._target, change.spec.method
         facts = target.checkpoint.facts
@@ -190,7 +190,7 @@ class Planner:
         pool, draft_pool = self.evidence.pools.get(method) or _pools(change.checked.memory, self._log.tokens)
         quantised = facts.quantization if facts and facts.quantization not in (None, "none") else None
         text = f"{quantised or ''} {target.model or ''}".lower()
-        return Cell(
+        return Scenario(
             target=shape,
             gpu=self.gpu,
             method=method,

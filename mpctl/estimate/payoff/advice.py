@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from mpctl.estimate.payoff.cell import DRAFT_MODELS, LOOKUPS, PRECISIONS, Cell, params_of
 from mpctl.estimate.payoff.grid import Choice
+from mpctl.estimate.payoff.scenario import DRAFT_MODELS, LOOKUPS, PRECISIONS, Scenario, params_of
 from mpctl.estimate.shape import GIB
 from mpctl.methods.preflight.engine_rules import SCHEDULED_SINCE, VARIABLE_GRAPHS
 from mpctl.methods.versions import Version, show
@@ -27,7 +27,7 @@ class Advice:
     source: str
 
 
-def advice(cell: Cell, *, classes: int = 1, temperature: float = 0.0) -> tuple[Advice, ...]:
+def advice(cell: Scenario, *, classes: int = 1, temperature: float = 0.0) -> tuple[Advice, ...]:
     """The rules that apply to a cell; ``classes`` of traffic share the service, sampled at ``temperature``."""
     rules = (
         _size(cell),
@@ -41,7 +41,7 @@ def advice(cell: Cell, *, classes: int = 1, temperature: float = 0.0) -> tuple[A
     return tuple(advised for advised in rules if advised is not None)
 
 
-def _size(cell: Cell) -> Advice | None:
+def _size(cell: Scenario) -> Advice | None:
     if cell.draft is None or cell.method not in DRAFT_MODELS:
         return None
     ratio = params_of(cell.target) / params_of(cell.draft)
@@ -62,7 +62,7 @@ def _warm(temperature: float) -> Advice | None:
     return Advice("temperature", text, _GUIDE)
 
 
-def _share(cell: Cell) -> Advice | None:
+def _share(cell: Scenario) -> Advice | None:
     draft = cell.draft_weights
     memory = cell.gpu.usable_gib * cell.gpus * GIB
     share = draft.total_gb * 1e9 / memory if draft is not None else 0.0
@@ -72,7 +72,7 @@ def _share(cell: Cell) -> Advice | None:
     return Advice("draft's share of memory", text, _GUIDE)
 
 
-def _rate(cell: Cell) -> Advice | None:
+def _rate(cell: Scenario) -> Advice | None:
     rate = sum(cell.acceptance.at(cell.k)) / cell.k
     if rate >= _LEAST_ACCEPTED or cell.method in LOOKUPS:
         return None
@@ -83,7 +83,7 @@ def _rate(cell: Cell) -> Advice | None:
     return Advice("acceptance rate", text, _GUIDE)
 
 
-def _quantised(cell: Cell) -> Advice | None:
+def _quantised(cell: Scenario) -> Advice | None:
     if PRECISIONS[cell.precision] >= PRECISIONS["bf16"] or cell.draft_weights is None:
         return None
     text = (
@@ -100,7 +100,7 @@ def _mixed(classes: int) -> Advice | None:
     return Advice("mixed traffic", text, _GUIDE)
 
 
-def _adaptive(cell: Cell) -> Advice | None:
+def _adaptive(cell: Scenario) -> Advice | None:
     """Verification that follows the load by itself, where the engine and the GPU's attention kernels allow it."""
     if cell.engine is None or cell.engine < SCHEDULED_SINCE or cell.draft_weights is None:
         return None

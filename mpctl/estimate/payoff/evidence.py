@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Any, Literal
 
 from mpctl import commands
-from mpctl.estimate.payoff.cell import Cell
+from mpctl.estimate.payoff.scenario import Scenario
 from mpctl.methods import METHODS
 
 
@@ -72,7 +72,7 @@ _REACH = 2.0  # times the largest concurrency that was measured
 
 
 @dataclass(frozen=True)
-class Pair:
+class MeasuredPair:
     """A measured pair of arms of one service. Ratios: candidate over baseline; ``noise``: the standard deviation of
     their logarithms."""
 
@@ -94,14 +94,14 @@ class Outside:
     todo: str
 
 
-def level_of(cell: Cell, pairs: Sequence[Pair]) -> Level:
+def level_of(cell: Scenario, pairs: Sequence[MeasuredPair]) -> Level:
     """The level of a cell: L2 needs a pair at no less than half its concurrency, of the same method."""
     if any(pair.method == cell.method and pair.concurrency * _REACH >= cell.concurrency for pair in pairs):
         return "L2"
     return "L1" if cell.acceptance.origin == "measured" else "L0"
 
 
-def outside(cell: Cell, load: float, pairs: Sequence[Pair]) -> tuple[Outside, ...]:
+def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair]) -> tuple[Outside, ...]:
     """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it."""
     mine = [pair for pair in pairs if pair.method == cell.method]
     if any(pair.concurrency == cell.concurrency for pair in mine):

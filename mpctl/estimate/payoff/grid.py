@@ -6,9 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mpctl.estimate.payoff.cell import LOOKUPS, Cell, regime_of
-from mpctl.estimate.payoff.evidence import LEVELS, Level, Outside, Pair, Posterior, fitted_record, level_of, outside
+from mpctl.estimate.payoff.evidence import (
+    LEVELS,
+    Level,
+    MeasuredPair,
+    Outside,
+    Posterior,
+    fitted_record,
+    level_of,
+    outside,
+)
 from mpctl.estimate.payoff.predict import Band, Prediction, predict, throughput_point
+from mpctl.estimate.payoff.scenario import LOOKUPS, Scenario, regime_of
 
 Call = Literal["gain", "loss", "measure first"]
 
@@ -20,10 +29,10 @@ _MOST_CONCURRENCY = 512
 
 
 @dataclass(frozen=True)
-class Entry:
+class Answer:
     """One cell of the table with its prediction and what may be said of it."""
 
-    cell: Cell
+    cell: Scenario
     prediction: Prediction
     call: Call
     level: Level
@@ -38,7 +47,7 @@ class Choice:
     concurrency: float
     k: int
     equal: tuple[int, ...]
-    entry: Entry
+    entry: Answer
 
 
 @dataclass(frozen=True)
@@ -63,21 +72,21 @@ class Crossover:
 class Grid:
     """All entries, one choice per concurrency, and the crossover of the best K."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[Answer, ...]
     choices: tuple[Choice, ...]
     crossover: Crossover
 
 
-def answer(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Entry:
+def answer(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Answer:
     """The prediction of one cell and its call."""
     prediction = predict(cell, posterior, pairs)
     level = level_of(cell, pairs)
     unproven = outside(cell, prediction.load, pairs)
     regime = regime_of(cell, prediction.load, bound=prediction.pool_bound)
-    return Entry(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
+    return Answer(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
 
 
-def _call(cell: Cell, prediction: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
+def _call(cell: Scenario, prediction: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
     band = prediction.throughput
     if level == "L0" or unproven:
         return "measure first"
@@ -89,7 +98,11 @@ def _call(cell: Cell, prediction: Prediction, level: Level, unproven: tuple[Outs
 
 
 def table(
-    cell: Cell, concurrency: Sequence[float], ks: Sequence[int], posterior: Posterior, pairs: Sequence[Pair] = ()
+    cell: Scenario,
+    concurrency: Sequence[float],
+    ks: Sequence[int],
+    posterior: Posterior,
+    pairs: Sequence[MeasuredPair] = (),
 ) -> Grid:
     """Every concurrency with every K of one method."""
     entries = tuple(answer(replace(cell, concurrency=float(c), k=k), posterior, pairs) for c in concurrency for k in ks)
@@ -97,7 +110,7 @@ def table(
     return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
 
 
-def best_of(entries: Sequence[Entry]) -> Choice:
+def best_of(entries: Sequence[Answer]) -> Choice:
     """The smallest K within 2 % of the best throughput among entries of one concurrency."""
     best = max(entry.prediction.throughput.value for entry in entries)
     equal = [entry for entry in entries if entry.prediction.throughput.value >= _EQUAL * best]
@@ -105,7 +118,7 @@ def best_of(entries: Sequence[Entry]) -> Choice:
     return Choice(first.cell.concurrency, first.cell.k, tuple(entry.cell.k for entry in equal), first)
 
 
-def crossover(cell: Cell, ks: Sequence[int], posterior: Posterior, pairs: Sequence[Pair] = ()) -> Crossover:
+def crossover(cell: Scenario, ks: Sequence[int], posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Crossover:
     """The concurrency at which the best K stops gaining throughput; a range, as the model errs by a factor."""
 
     def ratio(at: float) -> float:
@@ -127,7 +140,7 @@ def crossover(cell: Cell, ks: Sequence[int], posterior: Posterior, pairs: Sequen
 
 
 @dataclass(frozen=True)
-class Change:
+class Sensitivity:
     """An assumption moved, and the throughput ratio and call it gives."""
 
     what: str
@@ -135,7 +148,7 @@ class Change:
     call: Call
 
 
-def what_changes(entry: Entry, posterior: Posterior, pairs: Sequence[Pair] = ()) -> tuple[Change, ...]:
+def what_changes(entry: Answer, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> tuple[Sensitivity, ...]:
     """The throughput ratio of an entry under other assumptions, the largest effect first."""
     cell = entry.cell
     accepted = replace(cell.acceptance, rates=tuple(rate * 0.9 for rate in cell.acceptance.rates))
@@ -157,17 +170,17 @@ def what_changes(entry: Entry, posterior: Posterior, pairs: Sequence[Pair] = ())
             changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
         else:
             changed = answer(other, posterior)
-            changes.append(Change(name, changed.prediction.throughput.value, changed.call))
+            changes.append(Sensitivity(name, changed.prediction.throughput.value, changed.call))
     point = entry.prediction.throughput.value
     return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))
 
 
-def _scaled(name: str, entry: Entry, factor: float) -> Change:
+def _scaled(name: str, entry: Answer, factor: float) -> Sensitivity:
     """An entry whose throughput ratio is moved by a factor, with its relative band."""
     old = entry.prediction.throughput
     new = Band(old.value * factor, old.low * factor, old.high * factor)
     call = _call(entry.cell, replace(entry.prediction, throughput=new), entry.level, entry.outside)
-    return Change(name, new.value, call)
+    return Sensitivity(name, new.value, call)
 
 
 def rows_behind(regime: str) -> int:
@@ -181,7 +194,7 @@ def band_record(band: Band) -> dict[str, float]:
     return {"value": round(band.value, 4), "low": round(band.low, 4), "high": round(band.high, 4)}
 
 
-def entry_record(entry: Entry) -> dict[str, Any]:
+def entry_record(entry: Answer) -> dict[str, Any]:
     """One answer."""
     prediction = entry.prediction
     return {
@@ -212,7 +225,7 @@ def choice_record(choice: Choice) -> dict[str, Any]:
     }
 
 
-def grid_record(grid: Grid, changes: Sequence[Change] = ()) -> dict[str, Any]:
+def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> dict[str, Any]:
     """The whole table with its advice."""
     level = grid.choices[-1].entry.level
     return {

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpctl.estimate.payoff.cell import LOOKUPS, Cell, drafting_of, serving_of
-from mpctl.estimate.payoff.evidence import CPU, Pair, Posterior
+from mpctl.estimate.payoff.evidence import CPU, MeasuredPair, Posterior
 from mpctl.estimate.payoff.roofline import Ratios, ratios
+from mpctl.estimate.payoff.scenario import LOOKUPS, Scenario, drafting_of, serving_of
 
 Vector = NDArray[np.float64]
 
@@ -64,7 +64,7 @@ class Prediction:
 class _Linear:
     """A cell's logarithms of both ratios, their slopes by constant and acceptance, and the model's own deviation."""
 
-    cell: Cell
+    cell: Scenario
     logs: tuple[float, float]
     slopes: Vector
     accepted: float
@@ -77,12 +77,12 @@ class _Linear:
         mine, theirs = self.slopes[which], other.slopes[which]
         constants = float(mine[:-1] @ covariance @ theirs[:-1])
         acceptance = float(mine[-1] * theirs[-1]) * self.accepted * other.accepted
-        apart = abs(math.log(self.cell.concurrency / other.cell.concurrency)) / _REACH_CONCURRENCY
-        apart += abs(self.cell.k - other.cell.k) / _REACH_K
-        return _SCALE**2 * (constants + acceptance) + self.model * other.model * math.exp(-apart)
+        distance = abs(math.log(self.cell.concurrency / other.cell.concurrency)) / _REACH_CONCURRENCY
+        distance += abs(self.cell.k - other.cell.k) / _REACH_K
+        return _SCALE**2 * (constants + acceptance) + self.model * other.model * math.exp(-distance)
 
 
-def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Prediction:
+def predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Prediction:
     """Ratios and bands of one cell; ``pairs``: measured ones of the same service."""
     covariance = np.array(posterior.covariance)
     here = _linear(cell, posterior)
@@ -92,7 +92,7 @@ def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Pre
     for which in (0, 1):
         measured = [pair.throughput if which == 0 else pair.time_per_token for pair in mine]
         known = [(linear, pair.noise, value) for linear, pair, value in zip(at, mine, measured, strict=True) if value]
-        bands.append(_band(here, which, known, covariance))
+        bands.append(_updated_band(here, which, known, covariance))
     ratios = here.ratios
     return Prediction(
         throughput=bands[0],
@@ -106,14 +106,14 @@ def predict(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> Pre
     )
 
 
-def throughput_point(cell: Cell, posterior: Posterior, pairs: Sequence[Pair] = ()) -> float:
+def throughput_point(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> float:
     """The throughput ratio alone; without measured pairs a fraction of the work of its band."""
     if any(pair.method == cell.method for pair in pairs):
         return predict(cell, posterior, pairs).throughput.value
     return float(ratios(serving_of(cell), drafting_of(cell), posterior.values).throughput)
 
 
-def _linear(cell: Cell, posterior: Posterior) -> _Linear:
+def _linear(cell: Scenario, posterior: Posterior) -> _Linear:
     """Both ratios and their gradients, in one evaluation: the first column is the point, in each other one thing is
     moved, in the last one the acceptance."""
     count = len(posterior.names)
@@ -130,26 +130,30 @@ def _linear(cell: Cell, posterior: Posterior) -> _Linear:
     return _Linear(cell, logs, slopes, _acceptance_sd(cell), _discrepancy(cell, evaluated, posterior), evaluated, point)
 
 
-def _band(here: _Linear, which: int, known: Sequence[tuple[_Linear, float, float]], covariance: Vector) -> Band:
+def _updated_band(
+    here: _Linear, which: int, measured: Sequence[tuple[_Linear, float, float]], covariance: Vector
+) -> Band:
+    """The band after the update of a Gaussian process: the prior is the model with its covariance between scenarios,
+    the observations are logarithms of measured ratios with their noise."""
     mean, variance = here.logs[which], here.shared(here, which, covariance)
-    if known:
-        points = [point for point, _, _ in known]
-        between = np.array([[a.shared(b, which, covariance) for b in points] for a in points])
-        noise = np.diag([noise**2 for _, noise, _ in known])
+    if measured:
+        points = [point for point, _, _ in measured]
+        prior = np.array([[a.shared(b, which, covariance) for b in points] for a in points])
+        noise = np.diag([noise**2 for _, noise, _ in measured])
         cross = np.array([here.shared(point, which, covariance) for point in points])
-        off = np.array([math.log(value) - point.logs[which] for point, _, value in known])
-        # Points further off than the model's uncertainty allows show that it was too small: it grows with them.
-        surprise = max(float(off @ np.linalg.solve(between + noise, off)) / len(known), 1.0)
-        variance *= surprise
-        cross *= surprise
-        gain = np.linalg.solve(between * surprise + noise, cross)
-        mean += float(gain @ off)
+        residuals = np.array([math.log(value) - point.logs[which] for point, _, value in measured])
+        # Residuals beyond the model's uncertainty show that it was too small: it grows with them.
+        scale = max(float(residuals @ np.linalg.solve(prior + noise, residuals)) / len(measured), 1.0)
+        variance *= scale
+        cross *= scale
+        gain = np.linalg.solve(prior * scale + noise, cross)
+        mean += float(gain @ residuals)
         variance = max(variance - float(gain @ cross), 1e-6)
     width = _Z90 * math.sqrt(variance)
     return Band(math.exp(mean), math.exp(mean - width), math.exp(mean + width))
 
 
-def _acceptance_sd(cell: Cell) -> float:
+def _acceptance_sd(cell: Scenario) -> float:
     """Standard deviation of the logarithm of accepted tokens per step."""
     known = _ACCEPTANCE[cell.acceptance.origin]
     drafts = cell.acceptance.drafts
@@ -160,7 +164,7 @@ def _acceptance_sd(cell: Cell) -> float:
     return known
 
 
-def _discrepancy(cell: Cell, ratios: Ratios, posterior: Posterior) -> float:
+def _discrepancy(cell: Scenario, ratios: Ratios, posterior: Posterior) -> float:
     """Standard deviation of the model's own error, as a logarithm. It grows with the load as its square root: sources
     that the fit has not seen lie apart from half the knee on already."""
     load, host = float(np.ravel(ratios.load)[0]), float(np.ravel(ratios.host)[0])

@@ -12,20 +12,20 @@ from dataclasses import dataclass
 
 from mpctl import commands
 from mpctl.errors import InputError
-from mpctl.estimate.payoff.cell import (
+from mpctl.estimate.payoff.evidence import MeasuredPair
+from mpctl.estimate.payoff.scenario import (
     CLASSES,
     DRAFT_MODELS,
     LOOKUPS,
     PRECISIONS,
     Acceptance,
-    Cell,
     Origin,
+    Scenario,
     check_rates,
     from_length,
     is_known,
     of_class,
 )
-from mpctl.estimate.payoff.evidence import Pair
 from mpctl.estimate.shape import Gpu, Shape, find_gpu, gpus, model_shape
 from mpctl.methods import parse_version
 from mpctl.methods.versions import Version
@@ -52,10 +52,10 @@ class Question:
     """A cell with the K and concurrencies that are asked for, pairs already measured, and what was assumed."""
 
     id: str
-    cell: Cell
+    cell: Scenario
     ks: tuple[int, ...]
     concurrency: tuple[float, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MeasuredPair, ...]
     assumed: tuple[str, ...]
 
 
@@ -107,7 +107,7 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     draft_name, draft, params_b, vocab = _draft(node, method)
     acceptance = _acceptance(node, method, ks[0], lambda: published(draft_name, name, method, ks[0]))
     pools = node.node("pool_tokens")
-    cell = Cell(
+    cell = Scenario(
         target=target,
         gpu=gpu,
         method=method,
@@ -300,11 +300,11 @@ def _rates(node: Node) -> tuple[float, ...]:
     return tuple(float(value) for value in rates)
 
 
-def _pair(node: Node, method: str, k: int) -> Pair:
+def _pair(node: Node, method: str, k: int) -> MeasuredPair:
     through, time = _maybe_number(node, "throughput_ratio"), _maybe_number(node, "time_per_token_ratio")
     if through is None and time is None:
         raise node.error("throughput_ratio", "a measured pair needs it, or time_per_token_ratio")
-    pair = Pair(
+    pair = MeasuredPair(
         method=method,
         k=node.number("k", k, low=1, high=64),
         concurrency=float(node.number("concurrency", low=1)),

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from mpctl.estimate.payoff.advice import advice, schedule
-from mpctl.estimate.payoff.cell import Acceptance, Cell
 from mpctl.estimate.payoff.evidence import fitted
 from mpctl.estimate.payoff.grid import table
+from mpctl.estimate.payoff.scenario import Acceptance, Scenario
 from mpctl.estimate.shape import find_gpu, model_shape
 
-CELL = Cell(
+CELL = Scenario(
     target=model_shape("Qwen/Qwen3-32B"),
     gpu=find_gpu("H100-SXM-94"),
     method="draft_model",

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.estimate.payoff.cell import Acceptance, Cell, check_rates, from_length
-from mpctl.estimate.payoff.evidence import Pair, fitted
+from mpctl.estimate.payoff.evidence import MeasuredPair, fitted
 from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, from_length
 from mpctl.estimate.shape import find_gpu, model_shape
 
 RATES = Acceptance((0.65, 0.40, 0.23))
@@ -28,7 +28,7 @@ def cell(**changed):
         "pool": 69232,
         "draft_pool": 47264,
     }
-    return Cell(**{**given, **changed})
+    return Scenario(**{**given, **changed})
 
 
 def test_the_published_point_of_a_head_lies_in_its_band():
@@ -107,7 +107,7 @@ def test_rates_that_agree_with_their_length_are_taken():
 
 
 def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
-    pair = Pair("eagle3", 3, 8, throughput=0.6, time_per_token=1.6)
+    pair = MeasuredPair("eagle3", 3, 8, throughput=0.6, time_per_token=1.6)
     here = predict(cell(concurrency=8), fitted(), (pair,)).throughput
     assert here.low < 0.6 < here.high
     there = predict(cell(concurrency=64), fitted(), (pair,)).throughput
@@ -117,7 +117,7 @@ def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
 
 
 def test_what_would_change_it_moves_a_measured_figure_too():
-    pair = Pair("eagle3", 3, 8, throughput=1.7, time_per_token=0.58)
+    pair = MeasuredPair("eagle3", 3, 8, throughput=1.7, time_per_token=0.58)
     entry = answer(cell(concurrency=8), fitted(), (pair,))
     moved = {one.what: one.ratio for one in what_changes(entry, fitted(), (pair,))}
     assert entry.prediction.throughput.value == pytest.approx(1.7, rel=0.02)

@@ -197,7 +197,7 @@ _LARGE_GIB = 70
 
 
 @dataclass(frozen=True)
-class Cell:
+class Scenario:
     """One question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
     the draft, estimated where None. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how many
@@ -276,13 +276,13 @@ class Cell:
         return pool, max(free / (own.kv_bytes + draft.kv_bytes), self.prompt + self.output)
 
 
-def _stored_gb(cell: Cell) -> float:
+def _stored_gb(cell: Scenario) -> float:
     """GB of the target's weights with the embedding."""
     embedding = 0 if cell.target.tied else cell.target.vocab * cell.target.hidden * 2 / 1e9
     return cell.weights.total_gb + embedding
 
 
-def serving_of(cell: Cell) -> Serving:
+def serving_of(cell: Scenario) -> Serving:
     """The target's side."""
     own = cell.weights
     return Serving(
@@ -306,7 +306,7 @@ def serving_of(cell: Cell) -> Serving:
     )
 
 
-def drafting_of(cell: Cell) -> Drafting:
+def drafting_of(cell: Scenario) -> Drafting:
     """The draft's side."""
     chosen = cell.k
     draft, lookup = cell.draft_weights, cell.method in LOOKUPS
@@ -349,7 +349,7 @@ LOOKUP, POOL, BEYOND, NEAR, BELOW = "n-gram", "pool-bound", "beyond the knee", "
 REGIMES = (BELOW, NEAR, BEYOND, POOL, LOOKUP)
 
 
-def regime_of(cell: Cell, load: float, *, bound: bool) -> str:
+def regime_of(cell: Scenario, load: float, *, bound: bool) -> str:
     """The regime of a cell; ``load``: tokens per step over the knee."""
     if cell.method in LOOKUPS:
         return LOOKUP
