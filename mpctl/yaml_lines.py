@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -23,6 +23,7 @@ from mpctl.errors import InputError
 
 T = TypeVar("T")
 _MISSING: Any = object()
+_NO_FIELD = "required field is missing"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ class Node:
         self.asked.add(name)
         if not self.has(name):
             if default is _MISSING:
-                raise self.error(name, "required field is missing")
+                raise self.error(name, _NO_FIELD)
             return default
         scalar = self.body[name]
         if (kind is not bool and isinstance(scalar, bool)) or not isinstance(scalar, kind):
@@ -170,6 +171,27 @@ class Node:
         if choice not in allowed:
             raise self.error(name, f"{choice!r} is not one of {', '.join(allowed)}{near(choice, allowed)}")
         return choice
+
+    def read(self, kind: type[T], hints: Mapping[str, str] | None = None) -> T:
+        """The whole mapping as a msgspec.Struct, which declares its fields. ``hints``: on fields that may be missing.
+
+        Raises:
+            InputError: a field is unknown, missing, of another type or outside its limits.
+        """
+        import msgspec
+
+        try:
+            return msgspec.convert(_without_nulls(self.body), kind)
+        except msgspec.ValidationError as error:
+            reason, _, where = str(error).partition(" - at `$")
+            path, hint = where.rstrip("`").lstrip("."), None
+            if named := re.search(r"(missing required|unknown) field `(.+)`", reason):
+                path = f"{path}.{named[2]}".lstrip(".")
+                known: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+                unknown = f"unknown field{near(path, known)}"
+                reason, hint = (unknown, None) if named[1] == "unknown" else (_NO_FIELD, (hints or {}).get(path))
+            line, reason = self.line_of(re.split(r"[.\[]", path)[0]), _in_words(reason)
+            raise InputError(reason, file=self.file, line=line, field=self.field(path), hint=hint) from error
 
     def node(self, name: str) -> Node:
         """The mapping under *name*; an empty one stands in when it is absent."""
@@ -228,6 +250,22 @@ class Node:
         if not isinstance(sequence, CommentedSeq):
             raise self.error(name, f"expected a list, got {sequence!r}")
         return sequence
+
+
+_KINDS = {"int": "a whole number", "float": "a number", "str": "text", "array": "a list", "object": "a mapping"}
+
+
+def _in_words(reason: str) -> str:
+    """A message of msgspec without the names of types."""
+    words = re.sub(r"`([^`]+)`", lambda m: " or ".join(_KINDS.get(kind, kind) for kind in m[1].split(" | ")), reason)
+    return words[:1].lower() + words[1:]
+
+
+def _without_nulls(value: Any) -> Any:
+    """A null is a field that is not given."""
+    if isinstance(value, dict):
+        return {str(name): _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 WORDS: dict[type, str] = {str: "text", int: "a whole number", bool: "true or false", float: "a number"}

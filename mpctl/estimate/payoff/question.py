@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct, field
 
 from mpctl import commands
 from mpctl.errors import InputError
@@ -22,9 +25,9 @@ from mpctl.estimate.payoff.scenario import (
     Origin,
     Scenario,
     check_rates,
+    class_acceptance,
     from_length,
     is_known,
-    of_class,
 )
 from mpctl.estimate.shape import Gpu, Shape, find_gpu, gpus, model_shape
 from mpctl.methods import parse_version
@@ -41,10 +44,133 @@ _MODEL_HINT = (
     "describe it: {key}: {{name: org/model, layers: 36, hidden: 4096, heads: 32, kv_heads: 8, head_dim: 128, "
     "vocab: 151936, intermediate: 12288, params_b: 8.2}}"
 )
+_NUMBERS_HINT = "a number, or a list: {key}: [1, 4]"
 _RATES_HINT = (
     "measure it: acceptance: {per_position: [0.7, 0.5, 0.3]} (vLLM logs 'Per-position acceptance rate'), "
     "or screen: acceptance: {traffic: code}"
 )
+
+
+_HINTS = {
+    "target": _MODEL_HINT.format(key="target"),
+    "gpu": _GPU_HINT,
+    "k": _NUMBERS_HINT.format(key="k"),
+    "concurrency": _NUMBERS_HINT.format(key="concurrency"),
+}
+
+_Positive = Annotated[float, Meta(gt=0, le=1e15)]
+_Whole = Annotated[int, Meta(ge=1, le=10_000_000)]
+_K = Annotated[int, Meta(ge=1, le=64)]
+_Requests = Annotated[float, Meta(ge=1, le=100_000)]
+_Tokens = Annotated[int, Meta(ge=0, le=10**12)]
+
+
+class _Model(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The dimensions of a model that mpctl's table does not have."""
+
+    layers: _Whole
+    hidden: _Whole
+    heads: _Whole
+    vocab: _Whole
+    name: str | None = None
+    kv_heads: _Whole | None = None
+    head_dim: _Whole | None = None
+    intermediate: _Whole | None = None
+    params_b: _Positive | None = None
+    active_params_b: _Positive | None = None
+    experts: _Whole | None = None
+    experts_per_token: _Whole | None = None
+    hybrid: bool = False
+    tied: bool = False
+
+    def shape(self) -> Shape:
+        return Shape(
+            layers=self.layers,
+            hidden=self.hidden,
+            heads=self.heads,
+            vocab=self.vocab,
+            kv_heads=self.kv_heads or self.heads,
+            head_dim=self.head_dim or max(self.hidden // self.heads, 1),
+            intermediate=self.intermediate,
+            params_b=self.params_b,
+            hybrid=self.hybrid,
+            tied=self.tied,
+            active_params_b=self.active_params_b,
+            experts=self.experts,
+            experts_per_token=self.experts_per_token,
+        )
+
+
+class _Head(Struct, forbid_unknown_fields=True):
+    """A head that drafts."""
+
+    name: str | None = None
+    params_b: _Positive | None = None
+    vocab: _Whole | None = None
+
+
+class _Gpu(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A GPU that mpctl's table does not have."""
+
+    bandwidth_gb_s: _Positive
+    tflops: _Positive
+    name: str = "unnamed GPU"
+    memory_gib: _Positive = math.inf
+    fp8_tflops: _Positive | None = None
+    nvlink: bool = False
+
+
+class _Acceptance(Struct, rename={"origin": "from"}, forbid_unknown_fields=True):
+    """How much is accepted: rates, a length, tokens per step, or a class of traffic."""
+
+    origin: Literal["own", "published"] = "own"
+    coverage: Annotated[float, Meta(gt=0, le=1)] | None = None
+    drafts: _Tokens | None = None
+    length: _Positive | None = None
+    tokens_per_step: _Positive | None = None
+    k: _K | None = None
+    per_position: tuple[float, ...] = ()
+    traffic: str | None = None
+
+
+class _Pools(Struct, forbid_unknown_fields=True):
+    """Tokens of the KV pool without and with the draft, as the engine logged them."""
+
+    baseline: _Positive | None = None
+    candidate: _Positive | None = None
+
+
+class _Pair(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Two arms that were measured."""
+
+    concurrency: _Requests
+    k: _K | None = None
+    throughput_ratio: _Positive | None = None
+    time_per_token_ratio: _Positive | None = None
+
+
+class _Cell(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A question as the file has it."""
+
+    method: str
+    target: str | dict[str, Any]
+    gpu: str | dict[str, Any]
+    k: _K | list[_K]
+    concurrency: _Requests | list[_Requests]
+    draft: str | dict[str, Any] | None = None
+    acceptance: _Acceptance | None = None
+    prompt_tokens: _Positive | None = None
+    output_tokens: _Positive | None = None
+    pool_tokens: _Pools = field(default_factory=_Pools)
+    gpus: Annotated[int, Meta(ge=1, le=1024)] = 1
+    precision: str | None = None
+    kv_cache: Literal["bf16", "fp16", "fp8"] = "bf16"
+    weights_gb: _Positive | None = None
+    engine: str | float | None = None
+    requests: _Positive = math.inf
+    measured: tuple[_Pair, ...] = ()
+    id: str | None = None
+    note: Any = None
 
 
 @dataclass(frozen=True)
@@ -94,61 +220,59 @@ def read_questions(text: str, file: str, published: Published) -> tuple[Question
 
 
 def _question(node: Node, default_id: str, published: Published) -> Question:
+    asked = node.read(_Cell, _HINTS)
     assumed: list[str] = []
-    method = node.text("method")
+    method, ks, concurrency = asked.method, _listed(node, "k", asked.k), _listed(node, "concurrency", asked.concurrency)
     if not is_known(method):
         raise node.error(
             "method", f"the model has no term for {method!r}", f"{commands.line('methods')} lists the methods"
         )
     name, target = _model(node, "target")
-    gpu = _gpu(node)
-    ks = tuple(int(k) for k in _numbers(node, "k", low=1, high=64, whole=True))
-    concurrency = _numbers(node, "concurrency", low=1, high=100_000)
-    draft_name, draft, params_b, vocab = _draft(node, method)
-    acceptance = _acceptance(node, method, ks[0], lambda: published(draft_name, name, method, ks[0]))
-    pools = node.node("pool_tokens")
-    cell = Scenario(
+    gpu = _gpu(node, asked.gpu)
+    draft_name, draft, head = _draft(node, asked.draft, method)
+    scenario = Scenario(
         target=target,
         gpu=gpu,
         method=method,
         k=ks[0],
         concurrency=concurrency[0],
-        prompt=_or_assumed(node, "prompt_tokens", PROMPT, assumed),
-        output=_or_assumed(node, "output_tokens", OUTPUT, assumed),
-        acceptance=acceptance,
-        gpus=node.number("gpus", 1, low=1, high=1024),
+        prompt=_or_assumed("prompt_tokens", asked.prompt_tokens, PROMPT, assumed),
+        output=_or_assumed("output_tokens", asked.output_tokens, OUTPUT, assumed),
+        acceptance=_acceptance(node, asked.acceptance, method, ks[0], lambda k: published(draft_name, name, method, k)),
+        gpus=asked.gpus,
         draft=draft,
-        draft_params_b=params_b,
-        draft_vocab=vocab,
-        precision=_precision(node, name, assumed),
-        kv_element_bytes=1.0 if node.choice("kv_cache", ("bf16", "fp16", "fp8"), "bf16") == "fp8" else 2.0,
-        weights_gb=_maybe_number(node, "weights_gb"),
-        pool=_maybe_number(pools, "baseline"),
-        draft_pool=_maybe_number(pools, "candidate"),
-        engine=_version(node),
-        requests=_maybe_number(node, "requests") or math.inf,
+        draft_params_b=head.params_b,
+        draft_vocab=head.vocab,
+        precision=_precision(node, asked.precision, name, assumed),
+        kv_element_bytes=1.0 if asked.kv_cache == "fp8" else 2.0,
+        weights_gb=asked.weights_gb,
+        pool=asked.pool_tokens.baseline,
+        draft_pool=asked.pool_tokens.candidate,
+        engine=_version(node, asked.engine),
+        requests=asked.requests,
     )
-    pools.done()
-    if cell.pool is None:
+    if scenario.pool is None:
         kind = "unlimited, as the GPU's memory is not given" if math.isinf(gpu.usable_gib) else "estimated"
         assumed.append(f"KV pool {kind}: pool_tokens takes what the engine logged")
+    acceptance = scenario.acceptance
     if acceptance.origin == "measured" and len(acceptance.rates) < max(ks):
         assumed.append(f"rates after position {len(acceptance.rates)} fall on as the last two do")
-    pairs = tuple(_pair(pair, method, ks[0]) for pair in node.nodes("measured"))
-    identity = node.text("id", default_id)
-    node.maybe("note")
-    node.done()
-    return Question(identity, cell, ks, concurrency, pairs, tuple(assumed))
+    pairs = tuple(_pair(node, pair, method, ks[0]) for pair in asked.measured)
+    return Question(asked.id or default_id, scenario, tuple(ks), tuple(concurrency), pairs, tuple(assumed))
 
 
-def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
+def _listed(node: Node, key: str, numbers: float | list[Any]) -> list[Any]:
+    if numbers == []:
+        raise node.error(key, "holds no number")
+    return numbers if isinstance(numbers, list) else [numbers]
+
+
+def _precision(node: Node, precision: str | None, name: str | None, assumed: list[str]) -> str:
     """The given precision, else that in the target's name, else bf16."""
-    if node.has("precision"):
+    if precision is not None:
         return node.choice("precision", tuple(PRECISIONS))
-    node.asked.add("precision")
-    precision = next(
-        (known for known in PRECISIONS if known in (name or "").lower().rpartition("/")[2].split("-")), "bf16"
-    )
+    words = (name or "").lower().rpartition("/")[2].split("-")
+    precision = next((known for known in PRECISIONS if known in words), "bf16")
     if precision != "bf16":
         assumed.append(f"precision {precision}, by the target's name")
     return precision
@@ -156,8 +280,6 @@ def _precision(node: Node, name: str | None, assumed: list[str]) -> str:
 
 def _model(node: Node, key: str) -> tuple[str | None, Shape]:
     """A model by name or by its dimensions."""
-    if not node.has(key):
-        raise node.error(key, "required field is missing", _MODEL_HINT.format(key=key))
     if isinstance(node.body[key], str):
         name = node.text(key)
         shape = model_shape(name)
@@ -165,196 +287,96 @@ def _model(node: Node, key: str) -> tuple[str | None, Shape]:
             raise node.error(key, f"the dimensions of {name} are not in mpctl's table", _MODEL_HINT.format(key=key))
         return name, shape
     inner = node.node(key)
-    shape = _shape(inner)
-    named = inner.maybe("name")
-    inner.done()
-    return named, shape
+    model = inner.read(_Model)
+    if model.experts and None in (model.active_params_b, model.params_b, model.experts_per_token):
+        raise inner.error("experts", "needs params_b, active_params_b and experts_per_token beside it")
+    return model.name, model.shape()
 
 
-def _shape(node: Node) -> Shape:
-    whole = {name: node.number(name, high=10_000_000) for name in ("layers", "hidden", "heads", "vocab")}
-    kv_heads = node.number("kv_heads", whole["heads"], low=1)
-    head_dim = node.number("head_dim", max(whole["hidden"] // max(whole["heads"], 1), 1), low=1)
-    if min(whole.values()) < 1:
-        raise InputError("every dimension must be above zero", file=node.file, line=node.line, field=node.path)
-    experts = node.number("experts", 0) or None
-    params, active = _maybe_number(node, "params_b"), _maybe_number(node, "active_params_b")
-    if experts and (active is None or params is None or not node.has("experts_per_token")):
-        raise node.error("experts", "needs params_b, active_params_b and experts_per_token beside it")
-    return Shape(
-        **whole,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        intermediate=node.number("intermediate", 0, high=10_000_000) or None,
-        params_b=params,
-        hybrid=node.value("hybrid", bool, False),
-        tied=node.value("tied", bool, False),
-        active_params_b=active,
-        experts=experts,
-        experts_per_token=node.number("experts_per_token", 0) or None,
-    )
-
-
-def _draft(node: Node, method: str) -> tuple[str | None, Shape | None, float | None, int | None]:
-    """The draft's name, the shape of a draft model, a head's billions of parameters and its vocabulary."""
-    needs_model = method in DRAFT_MODELS
-    if not node.has("draft"):
-        node.asked.add("draft")
-        if needs_model:
+def _draft(node: Node, draft: str | dict[str, Any] | None, method: str) -> tuple[str | None, Shape | None, _Head]:
+    """The draft's name, the shape of a draft model, and a head."""
+    if method in DRAFT_MODELS:
+        if draft is None:
             raise node.error("draft", f"{method} needs the draft's name or dimensions", _MODEL_HINT.format(key="draft"))
-        return None, None, None, None
-    if needs_model:
-        name, shape = _model(node, "draft")
-        return name, shape, None, None
-    if isinstance(node.body["draft"], str):
-        return node.text("draft"), None, None, None
-    inner = node.node("draft")
-    size, vocab = _maybe_number(inner, "params_b"), inner.number("vocab", 0, high=10_000_000) or None
-    named = inner.maybe("name")
-    inner.done()
-    return named, None, size, vocab
+        return *_model(node, "draft"), _Head()
+    head = node.node("draft").read(_Head) if isinstance(draft, dict) else _Head(draft)
+    return head.name, None, head
 
 
-def _gpu(node: Node) -> Gpu:
-    if not node.has("gpu"):
-        raise node.error("gpu", "required field is missing", _GPU_HINT)
-    if isinstance(node.body["gpu"], str):
-        name = node.text("gpu")
-        gpu = find_gpu(name)
-        if gpu is None:
-            close = near(name, gpus())
-            raise node.error("gpu", f"{name!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
-        return gpu
-    inner = node.node("gpu")
-    speeds = {key: _maybe_number(inner, key) for key in ("memory_gib", "bandwidth_gb_s", "tflops", "fp8_tflops")}
-    for key in ("bandwidth_gb_s", "tflops"):
-        if speeds[key] is None:
-            raise inner.error(key, "required field is missing", _GPU_HINT)
-    made = Gpu(
-        inner.text("name", "unnamed GPU"),
-        usable_gib=speeds["memory_gib"] or math.inf,
-        bandwidth_gb_s=speeds["bandwidth_gb_s"] or 0.0,
-        bf16_tflops=speeds["tflops"] or 0.0,
-        fp8_tflops=speeds["fp8_tflops"],
-        nvlink=inner.value("nvlink", bool, False),
+def _gpu(node: Node, gpu: str | dict[str, Any]) -> Gpu:
+    if isinstance(gpu, str):
+        found = find_gpu(gpu)
+        if found is None:
+            close = near(gpu, gpus())
+            raise node.error("gpu", f"{gpu!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
+        return found
+    described = node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))
+    return Gpu(
+        described.name,
+        usable_gib=described.memory_gib,
+        bandwidth_gb_s=described.bandwidth_gb_s,
+        bf16_tflops=described.tflops,
+        fp8_tflops=described.fp8_tflops,
+        nvlink=described.nvlink,
     )
-    inner.done()
-    return made
 
 
-def _acceptance(node: Node, method: str, k: int, published: Callable[[], Acceptance | None]) -> Acceptance:
-    if not node.has("acceptance"):
-        node.asked.add("acceptance")
-        acceptance = published()
+def _acceptance(
+    node: Node, asked: _Acceptance | None, method: str, k: int, published: Callable[[int], Acceptance | None]
+) -> Acceptance:
+    if asked is None:
+        acceptance = published(k)
         if acceptance is None:
             raise node.error("acceptance", f"nothing is known of how much {method} is accepted", _RATES_HINT)
         return acceptance
-    inner = node.node("acceptance")
-    own: Origin = "measured" if inner.choice("from", ("own", "published"), "own") == "own" else "published"
-    coverage = _maybe_number(inner, "coverage") or 1.0
-    drafts = inner.number("drafts", 0, high=10**12) or None
-    length, per_step = _maybe_number(inner, "length"), _maybe_number(inner, "tokens_per_step")
-    at = inner.number("k", k, low=1, high=64)
-    rates = _rates(inner)
-    traffic = inner.choice("traffic", tuple(CLASSES["head"])) if inner.has("traffic") else None
-    inner.done()
-    if coverage > 1:
-        raise inner.error("coverage", "must be a share of the steps, from 0 to 1")
-    if rates:
-        wrong = check_rates(rates, length)
-        if wrong is not None:
-            raise inner.error("per_position", wrong)
-        return Acceptance(rates, coverage, own, drafts)
-    if length is not None and method in LOOKUPS and not inner.has("coverage"):
+    inner, k = node.node("acceptance"), asked.k or k
+    origin: Origin = "measured" if asked.origin == "own" else "published"
+    coverage, length, drafts = asked.coverage or 1.0, asked.length, asked.drafts or None
+    if asked.per_position:
+        if any(rate > 1 for rate in asked.per_position):
+            raise inner.error("per_position", "rates are shares from 0 to 1: 72.9 % is 0.729")
+        fault = check_rates(asked.per_position, length)
+        if fault is not None:
+            raise inner.error("per_position", fault)
+        return Acceptance(asked.per_position, coverage, origin, drafts)
+    if length is not None and method in LOOKUPS and asked.coverage is None:
         raise inner.error(
             "length",
             f"an acceptance length of {method} says nothing without its coverage",
             "give coverage (drafts over steps), or tokens_per_step",
         )
-    if per_step is not None:
-        length = 1 + (per_step - 1) / coverage
+    if asked.tokens_per_step is not None:
+        length = 1 + (asked.tokens_per_step - 1) / coverage
     if length is not None:
-        if not 1 <= length <= at + 1:
-            raise inner.error("length", f"{length:g} tokens are not possible with K = {at}")
-        return Acceptance(from_length(length, at), coverage, own, drafts)
-    if traffic is None:
+        if not 1 <= length <= k + 1:
+            raise inner.error("length", f"{length:g} tokens are not possible with K = {k}")
+        return Acceptance(from_length(length, k), coverage, origin, drafts)
+    if asked.traffic is None:
         raise node.error("acceptance", "holds neither rates nor a class of traffic", _RATES_HINT)
-    return class_acceptance(method, traffic, at)
+    return class_acceptance(method, inner.choice("traffic", tuple(CLASSES["head"])), k)
 
 
-def class_acceptance(method: str, traffic: str, k: int) -> Acceptance:
-    """The acceptance that a class of traffic reached in published tables: for screening only."""
-    family = "lookup" if method in LOOKUPS else "draft-model" if method in DRAFT_MODELS else "head"
-    return Acceptance(of_class(family, traffic, k), origin="class")
-
-
-def _rates(node: Node) -> tuple[float, ...]:
-    node.asked.add("per_position")
-    rates = node.body.get("per_position")
-    if rates is None:
-        return ()
-    if not isinstance(rates, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in rates):
-        raise node.error("per_position", "expected a list of numbers")
-    if any(value > 1 for value in rates):
-        raise node.error("per_position", "rates are shares from 0 to 1: 72.9 % is 0.729")
-    return tuple(float(value) for value in rates)
-
-
-def _pair(node: Node, method: str, k: int) -> MeasuredPair:
-    through, time = _maybe_number(node, "throughput_ratio"), _maybe_number(node, "time_per_token_ratio")
-    if through is None and time is None:
-        raise node.error("throughput_ratio", "a measured pair needs it, or time_per_token_ratio")
-    pair = MeasuredPair(
+def _pair(node: Node, pair: _Pair, method: str, k: int) -> MeasuredPair:
+    if pair.throughput_ratio is None and pair.time_per_token_ratio is None:
+        raise node.error("measured", "a pair needs throughput_ratio or time_per_token_ratio")
+    return MeasuredPair(
         method=method,
-        k=node.number("k", k, low=1, high=64),
-        concurrency=float(node.number("concurrency", low=1)),
-        throughput=through,
-        time_per_token=time,
+        k=pair.k or k,
+        concurrency=pair.concurrency,
+        throughput=pair.throughput_ratio,
+        time_per_token=pair.time_per_token_ratio,
         source="the question",
     )
-    node.done()
-    return pair
 
 
-def _numbers(node: Node, key: str, *, low: float, high: float, whole: bool = False) -> tuple[float, ...]:
-    """One number or a list of them."""
-    node.asked.add(key)
-    if not node.has(key):
-        raise node.error(key, "required field is missing", f"a number, or a list: {key}: [1, 4]")
-    given = node.body[key]
-    values = list(given) if isinstance(given, list) else [given]
-    for value in values:
-        if isinstance(value, bool) or not isinstance(value, int if whole else int | float) or not low <= value <= high:
-            kind = "a whole number" if whole else "a number"
-            raise node.error(key, f"{value!r} is not {kind} from {low:g} to {high:g}")
-    if not values:
-        raise node.error(key, "holds no number")
-    return tuple(float(value) for value in values)
-
-
-def _maybe_number(node: Node, key: str) -> float | None:
-    """A number above zero, None where it is not given."""
-    node.asked.add(key)
-    if not node.has(key):
-        return None
-    value = node.body[key]
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise node.error(key, f"{value!r} is not a number above zero")
-    return float(value)
-
-
-def _or_assumed(node: Node, key: str, default: float, assumed: list[str]) -> float:
-    value = _maybe_number(node, key)
+def _or_assumed(key: str, value: float | None, default: float, assumed: list[str]) -> float:
     if value is None:
         assumed.append(f"{key} {default:g}")
     return value or default
 
 
-def _version(node: Node) -> Version | None:
-    node.asked.add("engine")
-    if not node.has("engine"):
-        return None
-    version = parse_version(str(node.body["engine"]))
-    if version is None:
-        raise node.error("engine", f"{node.body['engine']!r} is not a version of vLLM", "engine: 0.19.1")
+def _version(node: Node, engine: str | float | None) -> Version | None:
+    version = None if engine is None else parse_version(str(engine))
+    if version is None and engine is not None:
+        raise node.error("engine", f"{engine!r} is not a version of vLLM", "engine: 0.19.1")
     return version

@@ -358,3 +358,9 @@ def regime_of(cell: Scenario, load: float, *, bound: bool) -> str:
     if load > 1:
         return BEYOND
     return NEAR if load > 0.25 else BELOW
+
+
+def class_acceptance(method: str, traffic: str, k: int) -> Acceptance:
+    """The acceptance that a class of traffic reached in published tables: for screening only."""
+    family = "lookup" if method in LOOKUPS else "draft-model" if method in DRAFT_MODELS else "head"
+    return Acceptance(of_class(family, traffic, k), origin="class")

@@ -135,11 +135,13 @@ def test_outside_the_evidence_says_what_brings_it_inside(cli):
         ({"method": "ngram", "draft": None, "acceptance": {"length": 3.0}}, "without its coverage", "tokens_per_step"),
         ({"method": "eagle3", "draft": None, "target": {**{"layers": 9}}}, "target.hidden: required field", ""),
         ({"method": "draft_model", "draft": None}, "draft: draft_model needs", "describe it: draft:"),
-        ({"k": 2.5}, "k: 2.5 is not a whole number from 1 to 64", ""),
+        ({"k": 2.5}, "k: expected a whole number or a list, got a number", ""),
         ({"k": None}, "k: required field is missing", "a number, or a list: k: [1, 4]"),
         ({"engine": "newest"}, "engine: 'newest' is not a version of vLLM", "engine: 0.19.1"),
-        ({"requests": -1}, "requests: -1 is not a number above zero", ""),
+        ({"requests": -1}, "requests: expected a number > 0.0", ""),
         ({"concurency": 3}, "concurency: unknown field, did you mean concurrency?", ""),
+        ({"acceptance": {"length": "3"}}, "acceptance.length: expected a number or null, got text", ""),
+        ({"measured": [{"concurrency": 4, "ratio": 1}]}, "measured[0].ratio: unknown field", ""),
     ],
 )
 def test_what_is_missing_is_named_with_how_to_give_it(cli, change, message, hint):
