@@ -14,7 +14,7 @@ from mpctl.errors import InputError
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
 STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
 MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
-TRAFFIC_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.cell.CLASSES
+TRAFFIC_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.scenario.CLASSES
 WATCH_HOME = "mpctl-system"
 _EVENT_FORMS = ("json", "slack", "pagerduty")
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
+from msgspec.structs import asdict
 
 from mpctl import commands
 from mpctl.errors import InputError
@@ -65,6 +66,9 @@ _Requests = Annotated[float, Meta(ge=1, le=100_000)]
 _Tokens = Annotated[int, Meta(ge=0, le=10**12)]
 
 
+_GPU_NAMES = {"bf16_tflops": "tflops", "usable_gib": "memory_gib"}
+
+
 class _Model(Struct, kw_only=True, forbid_unknown_fields=True):
     """The dimensions of a model that mpctl's table does not have."""
 
@@ -84,21 +88,10 @@ class _Model(Struct, kw_only=True, forbid_unknown_fields=True):
     tied: bool = False
 
     def shape(self) -> Shape:
-        return Shape(
-            layers=self.layers,
-            hidden=self.hidden,
-            heads=self.heads,
-            vocab=self.vocab,
-            kv_heads=self.kv_heads or self.heads,
-            head_dim=self.head_dim or max(self.hidden // self.heads, 1),
-            intermediate=self.intermediate,
-            params_b=self.params_b,
-            hybrid=self.hybrid,
-            tied=self.tied,
-            active_params_b=self.active_params_b,
-            experts=self.experts,
-            experts_per_token=self.experts_per_token,
-        )
+        fields = {name: value for name, value in asdict(self).items() if name != "name"}
+        fields["kv_heads"] = self.kv_heads or self.heads
+        fields["head_dim"] = self.head_dim or max(self.hidden // self.heads, 1)
+        return Shape(**fields)
 
 
 class _Head(Struct, forbid_unknown_fields=True):
@@ -109,13 +102,13 @@ class _Head(Struct, forbid_unknown_fields=True):
     vocab: _Whole | None = None
 
 
-class _Gpu(Struct, kw_only=True, forbid_unknown_fields=True):
+class _Gpu(Struct, kw_only=True, rename=_GPU_NAMES, forbid_unknown_fields=True):
     """A GPU that mpctl's table does not have."""
 
     bandwidth_gb_s: _Positive
-    tflops: _Positive
+    bf16_tflops: _Positive
     name: str = "unnamed GPU"
-    memory_gib: _Positive = math.inf
+    usable_gib: _Positive = math.inf
     fp8_tflops: _Positive | None = None
     nvlink: bool = False
 
@@ -310,15 +303,7 @@ def _gpu(node: Node, gpu: str | dict[str, Any]) -> Gpu:
             close = near(gpu, gpus())
             raise node.error("gpu", f"{gpu!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
         return found
-    described = node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))
-    return Gpu(
-        described.name,
-        usable_gib=described.memory_gib,
-        bandwidth_gb_s=described.bandwidth_gb_s,
-        bf16_tflops=described.tflops,
-        fp8_tflops=described.fp8_tflops,
-        nvlink=described.nvlink,
-    )
+    return Gpu(**asdict(node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))))
 
 
 def _acceptance(

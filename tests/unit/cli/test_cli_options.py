@@ -7,7 +7,7 @@ from mpctl.app import option as options
 from mpctl.app import requests
 from mpctl.cli.registry import every_command
 from mpctl.cli.settings_files import COMMON, options_of
-from mpctl.estimate.payoff.cell import CLASSES
+from mpctl.estimate.payoff.scenario import CLASSES
 from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
 from mpctl.stats.sequential import MOST_LOOKS
