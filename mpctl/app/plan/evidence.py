@@ -17,10 +17,9 @@ from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError, MpctlError
-from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
 from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior
 from mpctl.estimate.payoff.predict import predict
-
+from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
