@@ -13,7 +13,7 @@ PACKAGE = Path(commands.__file__).parent
 UNKNOWN = "1"  # the stand-in
 HELP_PAGES = {"cli/registry.py", "cli/shell.py"}
 # Marks by which a file of ours is recognised, and a page for readers on other machines.
-NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py", "report/junit.py"}
+NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -1,6 +1,6 @@
 """A measurement rendered: tables, JSON records, pages. Nothing here measures or decides."""
 
-from mpctl.report.commands import deciding
+from mpctl.report.build import deciding
 from mpctl.report.record import measurement_record, operation_record
 from mpctl.report.table import comparison_rows, gate_rows, tail_text
 

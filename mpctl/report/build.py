@@ -3,23 +3,91 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from importlib import resources
 
 from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary, client_unfit, tail_of
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.run import ArmConditions, Run
 from mpctl.experiment.users import Placement
+from mpctl.experiment.workload import WARM_UP
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.manifest import redacted
-from mpctl.report.commands import deciding, reproduction
-from mpctl.report.cost import cost_of
-from mpctl.report.prices import Prices
-from mpctl.report.values import METRICS, CellReport, Report
+from mpctl.report.cost import Prices, cost_of
+from mpctl.report.values import METRICS, CellReport, Deciding, Report
+from mpctl.stats.sequential import MOST_LOOKS
+
+_PORTS = {BASELINE: 8000, CANDIDATE: 8001}
+
+
+def deciding(run: Run, verdict: Verdict, command: str = "") -> Deciding | None:
+    """Return the measurement that would probably decide an undecided one: ``command`` with more rounds, by default a
+    bench of two engines; None where the verdict stands or no number of rounds may decide."""
+    repeats = verdict.repeats
+    if verdict.outcome is not Outcome.UNDECIDED or repeats is None or repeats > MOST_LOOKS:
+        return None
+    arms = [arm for arm in _PORTS if arm in run.arms]
+    return Deciding(repeats, command or shlex.join(_bench(run, arms, repeats)), _lacking(run, repeats))
+
+
+def _lacking(run: Run, repeats: int) -> tuple[str, ...]:
+    return tuple(
+        f"{name} takes {count} distinct prompts and has {run.prompts[name].count}: add some with --prompts {name}=FILE"
+        for name, count in _asked(run, repeats).items()
+        if name in run.prompts and run.prompts[name].count < count
+    )
+
+
+def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
+    cells = run.cells
+    closed = sorted({c.concurrency for c in cells if c.rate is None})
+    rates = sorted({c.rate for c in cells if c.rate is not None})
+    counts = [len(b.samples) for b in run.blocks]
+    words = ["mpctl", "bench"]
+    for arm in arms:
+        words += ["--url" if arm == arms[0] else "--candidate-url", f"http://127.0.0.1:{_PORTS[arm]}"]
+    for traffic in dict.fromkeys(c.traffic for c in cells):
+        words += ["--prompts", _prompts(traffic, run.shares.get(traffic))]
+    if closed:
+        words += ["--concurrency", _list(closed)]
+    if rates:
+        words += ["--rate", _list(rates)]
+    words += ["--temperature", _list(sorted({c.temperature for c in cells}))]
+    planned = run.planned or len({b.repeat for b in run.blocks})  # which prompts a cell gets depends on those planned
+    words += ["--repeats", str(repeats), "--requests", str(min(counts))]
+    if run.max_tokens:
+        words += ["--max-tokens", str(run.max_tokens)]
+    if any(name in run.prompts and run.prompts[name].count < n for name, n in _asked(run, planned).items()):
+        words.append("--reuse-prompts")
+    if run.calibration is None:
+        words.append("--no-calibrate")
+    return words
+
+
+def _asked(run: Run, repeats: int) -> dict[str, int]:
+    """Return the distinct prompts of each class that so many rounds take."""
+    asked: dict[str, int] = {}
+    for cell in run.cells:
+        size = max(len(b.samples) for b in run.of_cell(cell))
+        asked[cell.traffic] = asked.get(cell.traffic, WARM_UP) + repeats * size
+    return asked
+
+
+def _prompts(traffic: str, share: float | None) -> str:
+    built_in = resources.files("mpctl.experiment").joinpath("prompts", f"{traffic}.jsonl").is_file()
+    source = traffic if built_in else f"{traffic}={traffic}.jsonl"
+    return source if share is None else f"{source}:{share:g}"
+
+
+def _list(numbers: Iterable[float]) -> str:
+    return ",".join(f"{n:g}" for n in numbers)
+
 
 _ARMS = (BASELINE, CANDIDATE)
 _REASONS = 4  # the others are in the gate's table
@@ -55,7 +123,6 @@ def build_report(
         client=run.calibration,
         policy=analysis.policy,
         cost=cost_of(cells, baseline, candidate, prices),
-        commands=reproduction(run),
         notes=tuple(_notes(run, analysis)),
         deciding=deciding(run, verdict),
     )

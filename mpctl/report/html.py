@@ -1,7 +1,7 @@
 """The report as one HTML file: no script, no request, one style sheet, plots inline.
 
 Everything a user or an engine wrote goes through jinja2's autoescape; the only texts put in unescaped are this
-package's own style sheet and the SVG of :mod:`mpctl.report.svg`, which escapes what it shows. The page's own
+package's own style sheet and the SVG of :mod:`mpctl.report.plots`, which escapes what it shows. The page's own
 Content-Security-Policy forbids every load all the same.
 """
 
@@ -14,12 +14,8 @@ from typing import TYPE_CHECKING, Any
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Window
-from mpctl.report import outcomes
-from mpctl.report.conditions import argument_lines, condition_rows
-from mpctl.report.decomposed import title_of
-from mpctl.report.outcomes import printable
-from mpctl.report.table import tail_text
-from mpctl.report.values import CellReport, Report
+from mpctl.report.table import argument_lines, condition_rows, tail_text
+from mpctl.report.values import CellReport, Report, outcome_sign, outcome_word, printable, title_of
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -56,7 +52,8 @@ def html_report(report: Report) -> str:
     return template.render(
         report=report,
         fmt=formatting,
-        outcomes=outcomes,
+        outcome_word=outcome_word,
+        outcome_sign=outcome_sign,
         title_of=title_of,
         tail_text=tail_text,
         plain=_plain,

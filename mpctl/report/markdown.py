@@ -11,10 +11,8 @@ from collections.abc import Sequence
 
 from mpctl import formatting
 from mpctl.gate.decomposition import Decomposition
-from mpctl.report.conditions import argument_lines, condition_rows
-from mpctl.report.decomposed import title_of
-from mpctl.report.outcomes import printable, sign, word
-from mpctl.report.values import CellReport, Cost, Offer, Report
+from mpctl.report.table import argument_lines, condition_rows
+from mpctl.report.values import CellReport, Cost, Offer, Report, outcome_sign, outcome_word, printable, title_of
 
 MARK = "<!-- mpctl report -->"
 
@@ -23,7 +21,7 @@ def markdown_report(report: Report) -> str:
     """The whole text, with a newline at its end."""
     parts = [
         MARK,
-        f"### {sign(report.outcome)} {escape(word(report.outcome))}: {escape(report.sentence)}",
+        f"### {outcome_sign(report.outcome)} {escape(outcome_word(report.outcome))}: {escape(report.sentence)}",
         *([_list(report.reasons)] if report.reasons else []),
         *([f"To decide:\n\n{fenced(report.deciding.text, 'sh')}"] if report.deciding else []),
         _cells(report.cells),
@@ -35,7 +33,6 @@ def markdown_report(report: Report) -> str:
         ),
         _fold("Cost per million output tokens", _cost(report.cost)),
         _fold("Conditions", _conditions(report)),
-        _fold("Repeat it", fenced("\n".join(report.commands), "sh")),
         ", ".join(map(escape, (report.service, report.run, report.created, f"mpctl {report.mpctl_version}"))),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -72,7 +69,7 @@ def _cell(cell: CellReport, *, shares: bool) -> list[str]:
         escape(cell.traffic),
         escape(cell.load),
         *([formatting.share(cell.share, 0)] if shares else []),
-        f"{sign(cell.outcome)} {word(cell.outcome)}",
+        f"{outcome_sign(cell.outcome)} {outcome_word(cell.outcome)}",
         formatting.estimate(cell.comparison.throughput_ratio),
         _pair(formatting.number(base.throughput, 1), formatting.number(cand.throughput, 1)),
         _pair(formatting.milliseconds(base.ttft_ms), formatting.milliseconds(cand.ttft_ms)),
@@ -84,7 +81,7 @@ def _gate(cell: CellReport, *, alone: bool) -> str:
     rows = [
         [
             escape(rule.rule),
-            f"{sign(rule.outcome)} {word(rule.outcome)}",
+            f"{outcome_sign(rule.outcome)} {outcome_word(rule.outcome)}",
             formatting.in_unit(rule.value, rule.unit),
             "-" if rule.limit is None else formatting.limit(rule.limit, rule.unit),
             formatting.bounds(rule.interval, rule.unit) or "-",

@@ -1,21 +1,108 @@
 """The plots of the HTML report. Each answers one question, and says its answer in a text alternative as well.
 
 The two arms differ by colour and by form (baseline: hollow, dashed; candidate: filled, solid), outcomes by colour and
-by marker. Labels come from prompt files and manifests: matplotlib reads ``$`` as mathematics, so it is escaped.
+by marker. Labels come from prompt files and manifests: matplotlib reads ``$`` as mathematics, so it is escaped. Text
+stays text; ids are derived from a fixed salt and the plot's name, so the same run gives the same bytes, and two plots
+on one page share none.
 """
 
 from __future__ import annotations
 
+import html
+import io
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 from mpctl.formatting import estimate, milliseconds, ratio, share
-from mpctl.report.decomposed import title_of
-from mpctl.report.outcomes import word
-from mpctl.report.svg import INK, canvas, write
-from mpctl.report.values import CellReport
+from mpctl.report.values import CellReport, outcome_word, printable, title_of
 from mpctl.stats.confidence import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+
+# The light palette of the page, on which plots are drawn in either theme.
+INK = {
+    "text": "#1c2330",
+    "muted": "#5b6577",
+    "grid": "#dfe3ea",
+    "baseline": "#7a8699",
+    "candidate": "#2f5fd0",
+    "good": "#1c7a4a",
+    "bad": "#b3362b",
+    "unsure": "#8a6100",
+    "surface": "#ffffff",
+}
+_DPI = 72  # one SVG unit is one CSS pixel
+_STYLE: dict[str, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "mpctl",
+    "font.family": "DejaVu Sans",  # comes with matplotlib; wider than what pages use, so nothing overlaps
+    "font.size": 12,
+    "text.color": INK["text"],
+    "axes.edgecolor": INK["grid"],
+    "axes.labelcolor": INK["muted"],
+    "axes.labelsize": 11,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.facecolor": "none",
+    "figure.facecolor": "none",
+    "axes.axisbelow": True,
+    "grid.color": INK["grid"],
+    "grid.linewidth": 0.8,
+    "xtick.color": INK["grid"],
+    "ytick.color": INK["grid"],
+    "xtick.labelcolor": INK["muted"],
+    "ytick.labelcolor": INK["muted"],
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
+    "xtick.major.size": 3,
+    "ytick.major.size": 0,
+    "path.simplify": True,
+    "axes.unicode_minus": True,
+}
+
+
+@contextmanager
+def canvas(width: float, height: float) -> Iterator[Canvas]:
+    """A figure of that many CSS pixels, in the style of the page."""
+    from matplotlib.figure import Figure
+
+    with _style():
+        yield Figure(figsize=(width / _DPI, height / _DPI), dpi=_DPI, layout="constrained")
+
+
+def write(figure: Canvas, name: str, alternative: str) -> str:
+    """The figure as an ``<svg>`` element. ``alternative`` is its text for those who do not see it."""
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    buffer = io.StringIO()
+    writer: Any = FigureCanvasSVG(figure)
+    with _style():
+        writer.print_svg(buffer, metadata={"Date": None, "Creator": None, "Format": None, "Type": None})
+    head, _, content = buffer.getvalue().partition("<svg")[2].partition(">")
+    content = re.sub(r"<metadata>.*?</metadata>|<!--.*?-->|(?<=>)\s+(?=<)", "", content, flags=re.DOTALL)
+    content = re.sub(r"-?\d+\.\d{3,}", lambda m: f"{float(m.group()):.2f}", content)  # hundredths of a pixel
+    content = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{name}-", content)
+    box = re.search(r'viewBox="([^"]*)"', head)
+    assert box is not None, "matplotlib writes a viewBox"
+    width, height = box.group(1).split()[2:]
+    label = html.escape(printable(alternative), quote=True)
+    return (
+        f'<svg class="plot" role="img" aria-label="{label}" viewBox="{box.group(1)}" width="{width}" height="{height}" '
+        f'xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink">{content.strip()}'
+    )
+
+
+def _style() -> Any:
+    import matplotlib as mpl
+
+    style: Any = _STYLE  # its keys are a Literal of three hundred names
+    return mpl.rc_context(style)
+
 
 _OUTCOME = {"promote": ("good", "o"), "reject": ("bad", "X"), "undecided": ("unsure", "D")}
 WIDE, NARROW = 1000.0, 330.0  # CSS pixels: the page, and a phone
@@ -27,7 +114,7 @@ def throughput_ratios(cells: Sequence[CellReport], *, width: float, name: str) -
     """Draw the throughput ratio of every cell with its confidence interval against 1x."""
     rows = [(c, c.comparison.throughput_ratio) for c in cells if c.comparison.throughput_ratio]
     alternative = "Throughput ratio, candidate over baseline. " + "; ".join(
-        f"{c.label}: {estimate(c.comparison.throughput_ratio)}, {word(c.outcome).lower()}" for c in cells
+        f"{c.label}: {estimate(c.comparison.throughput_ratio)}, {outcome_word(c.outcome).lower()}" for c in cells
     )
     with canvas(width, 62 + 46 * max(len(rows), 1)) as figure:
         axes = figure.subplots()

@@ -1,6 +1,7 @@
 """The content of a report as one value: every format is rendered from it, so formats cannot disagree.
 
-Measured figures are the gate's own types (:class:`Comparison`, :class:`CellVerdict`), never copies of them.
+Measured figures are the gate's own types (:class:`Comparison`, :class:`CellVerdict`), never copies of them. An outcome
+has a word and a sign beside every colour, so that no colour carries meaning alone.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from mpctl import formatting
 from mpctl.experiment.arm import Tail
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import Comparison
@@ -16,6 +18,33 @@ from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.stats.confidence import Interval
+
+_SIGNS = {"promote": "✓", "pass": "✓", "reject": "✗", "fail": "✗", "undecided": "?", "missing": "?", "skip": "·"}
+_WORDS = {
+    "promote": "Promote",
+    "reject": "Reject",
+    "undecided": "Undecided",
+    "pass": "pass",
+    "fail": "fail",
+    "missing": "no data",
+    "skip": "not asked",
+}
+
+
+def outcome_sign(outcome: str) -> str:
+    """Return a sign for an outcome."""
+    return _SIGNS.get(outcome, "?")
+
+
+def outcome_word(outcome: str) -> str:
+    """Return a word for an outcome."""
+    return _WORDS.get(outcome, outcome)
+
+
+def printable(text: str) -> str:
+    """Return the text with every control character but line ends and tabs replaced: no format can carry or show one."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "\ufffd" for c in text)
+
 
 METRICS = ("ttft", "tpot", "e2e")
 Curves = Mapping[str, Mapping[str, tuple[float, ...]]]  # arm -> metric -> 101 values in ms, 0th to 100th percentile
@@ -126,7 +155,6 @@ class Report:
     client: Calibration | None
     policy: Policy
     cost: Cost
-    commands: tuple[str, ...]
     notes: tuple[str, ...] = ()
     deciding: Deciding | None = None
 
@@ -144,3 +172,11 @@ class Report:
     def decomposed(self) -> tuple[CellReport, ...]:
         """The cells whose throughput ratio can be decomposed, the main one first."""
         return tuple(sorted((c for c in self.cells if c.decomposition), key=lambda c: c is not self.main))
+
+
+def title_of(decomposition: Decomposition) -> str:
+    """Return ``Why 2.44x and not 4.27x``."""
+    measured, promised = formatting.ratio(decomposition.throughput_ratio), formatting.ratio(decomposition.promised)
+    if decomposition.throughput_ratio < decomposition.promised:
+        return f"Why {measured} and not {promised}"
+    return f"Why {measured}, where the drafts promise {promised}"

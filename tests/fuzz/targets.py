@@ -25,7 +25,7 @@ from mpctl.methods import parse_version
 from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
-from mpctl.report.prices import read_prices
+from mpctl.report.cost import read_prices
 from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.revision import Revision

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl import formatting
-from mpctl.report.outcomes import sign, word
+from mpctl.report.values import sign, word
 from mpctl.stats.confidence import Interval
 
 

@@ -18,7 +18,7 @@ from mpctl.gate.decomposition import Decomposition, memory_floor_ms
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
 from mpctl.report.build import build_report
-from mpctl.report.prices import read_prices, shipped_prices
+from mpctl.report.cost import read_prices, shipped_prices
 from mpctl.report.values import Report
 from mpctl.rollout.operation import Operation
 

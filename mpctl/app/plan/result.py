@@ -11,7 +11,7 @@ from mpctl.estimate.memory import Estimate
 from mpctl.estimate.payoff.advice import Advice
 from mpctl.estimate.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.estimate.payoff.predict import Band
-from mpctl.report.prices import Prices, read_prices, shipped_prices
+from mpctl.report.cost import Prices, read_prices, shipped_prices
 
 
 @dataclass(frozen=True)

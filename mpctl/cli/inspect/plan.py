@@ -83,9 +83,8 @@ def _written(record: Mapping[str, Any], form: str) -> str:
         return document("Plan", record, form)
     if form == "name":
         return "\n".join(f"method/{method['method']}" for method in record.get("methods", ()))
-    from mpctl.report.plan.html import plan_html
-    from mpctl.report.plan.page import page_of
-    from mpctl.report.plan.text import plan_markdown, plan_text
+    from mpctl.report.plan import page_of, plan_markdown, plan_text
+    from mpctl.report.plan_html import plan_html
 
     sheet = page_of(record)
     if form == "html":

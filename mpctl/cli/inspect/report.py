@@ -1,4 +1,4 @@
-"""``mpctl report``: a measurement as a page, a comment, test results or records."""
+"""``mpctl report``: a measurement as a page, a comment or a record."""
 
 from __future__ import annotations
 
@@ -38,18 +38,6 @@ def _markdown(made: MeasuredReport) -> str:
     return markdown_report(made.report)
 
 
-def _junit(made: MeasuredReport) -> str:
-    from mpctl.report.junit import junit_report
-
-    return junit_report(made.report)
-
-
-def _csv(made: MeasuredReport) -> str:
-    from mpctl.report.samples import samples_csv
-
-    return samples_csv(made.run)
-
-
 def _document(made: MeasuredReport, form: str) -> str:
     from mpctl.report.record import report_record
 
@@ -61,8 +49,6 @@ _FORMATS = {
     "md": _Format(_markdown, (".md",)),
     "json": _Format(lambda made: _document(made, "json"), (".json",)),
     "yaml": _Format(lambda made: _document(made, "yaml"), (".yaml",)),
-    "junit": _Format(_junit, (".xml",)),
-    "csv": _Format(_csv, (".csv",)),
 }
 
 
@@ -77,13 +63,12 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     Examples:
       mpctl report --output-file report.html
       mpctl report rollout-3 -o md
-      mpctl report bench-1a2b3c4d-1.json.gz -o junit --output-file TEST-gate.xml
+      mpctl report bench-1a2b3c4d-1.json.gz -o json
 
     RUN is a file that mpctl bench wrote, or a rollout as mpctl history names it (default: the last rollout that
     measured). Changes nothing; the exit code does not depend on the verdict.
 
-    html is one page that opens offline, md is for pull requests, junit for CI; json and yaml have all figures, csv has
-    every sample.
+    html is one page that opens offline, md is for pull requests; json and yaml have all figures.
     """
     form = _choose_format(form, request.output_file)
     from mpctl.app.inspect.measured import make_report, require_writable, write_report

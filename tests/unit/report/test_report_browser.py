@@ -10,8 +10,8 @@ from browser import browser
 from report_samples import HOSTILE, hostile, several
 
 from mpctl.report.html import html_report
-from mpctl.report.plan.html import plan_html
-from mpctl.report.plan.page import Page, Section
+from mpctl.report.plan import Page, Section
+from mpctl.report.plan_html import plan_html
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example-report.html"
 PHONE = 360  # CSS pixels, the narrowest common phone

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_samples import HOSTILE
-from run_samples import ARGV, conditions, make_run
+from run_samples import make_run
 
 from mpctl.experiment.block import BASELINE, CANDIDATE, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
-from mpctl.report.build import build_report
-from mpctl.report.decomposed import title_of
+from mpctl.gate.rule import Outcome
+from mpctl.report.build import build_report, deciding
+from mpctl.report.cost import shipped_prices
 from mpctl.report.html import html_report
-from mpctl.report.junit import junit_report
 from mpctl.report.markdown import markdown_report
-from mpctl.report.prices import shipped_prices
 from mpctl.report.record import cell_record, report_record
 from mpctl.report.table import tail_text
+from mpctl.report.values import title_of
 
 BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}
 
@@ -91,7 +91,7 @@ def test_one_arm_alone_has_its_figures_and_no_verdict():
     assert cell.comparison.candidate.throughput is None
     assert cell.comparison.throughput_ratio is None
     assert report.cost.offers[0].candidate_usd is None
-    for form in (html_report, markdown_report, junit_report):
+    for form in (html_report, markdown_report):
         text = form(report)
         assert "0.00x" not in text
         assert "None" not in text
@@ -101,7 +101,7 @@ def test_one_arm_alone_has_its_figures_and_no_verdict():
 def test_a_run_without_blocks_can_be_reported():
     report = made(replace(make_run(), blocks=()))
     assert (report.outcome, report.cells) == ("undecided", ())
-    for form in (html_report, markdown_report, junit_report):
+    for form in (html_report, markdown_report):
         assert form(report)
 
 
@@ -112,16 +112,26 @@ def test_an_unknown_device_costs_nothing_that_is_known():
     assert report.cost.missing.startswith("no price is known for Intel Xeon")
 
 
-def test_the_commands_repeat_the_run_on_any_machine():
+def deciding_command(run):
+    """The measurement of twelve rounds that would decide an undecided one."""
+    _, verdict = judge_run(run)
+    cells = tuple(replace(c, outcome=Outcome.UNDECIDED, repeats=12) for c in verdict.cells)
+    return deciding(run, replace(verdict, outcome=Outcome.UNDECIDED, cells=cells)).command
+
+
+def test_the_deciding_command_asks_for_the_same_load():
     run = make_run(BOTH, shares={"edits": 0.7, "chat": 0.3})
-    lines = made(run).commands
-    assert lines[1] == "vllm serve --model=m --max-model-len 2048 --port=8000"
-    assert lines[3].endswith('\'--speculative-config={"method": "ngram"}\' --port=8001')
-    assert lines[5] == (
+    assert deciding_command(run) == (
         "mpctl bench --url http://127.0.0.1:8000 --candidate-url http://127.0.0.1:8001 --prompts chat:0.3 "
-        "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 8 --requests 8 --reuse-prompts "
-        "--run bench-1.json.gz"
+        "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 12 --requests 8 --reuse-prompts"
     )
+    command = deciding_command(replace(make_run(BOTH), planned=3, max_tokens=384, calibration=None))
+    assert command.endswith("--repeats 12 --requests 8 --max-tokens 384 --no-calibrate")
+
+
+def test_the_deciding_command_has_open_loops_and_own_prompts():
+    command = deciding_command(make_run({Cell("tickets", 32, 0.7, 4.0): 2.0}))
+    assert "--prompts tickets=tickets.jsonl --rate 4 --temperature 0.7" in command
 
 
 def test_the_throughput_ratio_is_decomposed():
@@ -134,27 +144,6 @@ def test_the_throughput_ratio_is_decomposed():
     assert first.parts[0].after == 3.0
     assert first.parts[-1].after == pytest.approx(cell.comparison.throughput_ratio.value)
     assert made(make_run(BOTH)).decomposed[0].decomposition.sentence
-
-
-def test_the_commands_ask_for_the_same_load():
-    """Which prompts a cell gets depends on the rounds planned, not on those that were measured."""
-    run = make_run(BOTH)
-    bench = made(replace(run, planned=12, max_tokens=384)).commands[5]
-    assert "--repeats 12 --requests 8 --max-tokens 384 --reuse-prompts --run" in bench  # 64 prompts of a class
-    bench = made(replace(run, planned=3, calibration=None)).commands[5]
-    assert bench.endswith("--repeats 3 --requests 8 --no-calibrate --run bench-1.json.gz")
-
-
-def test_open_loop_and_own_prompts_in_the_commands():
-    lines = made(make_run({Cell("tickets", 32, 0.7, 4.0): 2.0})).commands
-    assert "--prompts tickets=tickets.jsonl --rate 4 --temperature 0.7" in lines[5]
-
-
-def test_what_belongs_to_one_machine_is_left_out_of_the_commands():
-    run = make_run()
-    argv = ("--host", "10.0.0.1", "--model=m", "--api-key", "<hidden>", "<hidden>", "--port", "1", "--dtype=float16")
-    own = {BASELINE: conditions("none", argv), CANDIDATE: conditions("ngram", ARGV)}
-    assert made(replace(run, arms=own)).commands[1] == "vllm serve --model=m --dtype=float16 --port=8000"
 
 
 def test_a_client_that_is_late_is_named_in_a_note():
@@ -237,7 +226,7 @@ def test_any_samples_make_a_report_in_every_quick_format(pairs):
         for b in run.blocks
     )
     report = made(replace(run, blocks=blocks))
-    for text in (markdown_report(report), junit_report(report)):
+    for text in (markdown_report(report),):
         assert "nan" not in text.lower().split()
         assert "inf" not in text.split()
     assert "NaN" not in json.dumps(report_record(report), allow_nan=False)

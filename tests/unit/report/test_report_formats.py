@@ -10,13 +10,12 @@ from html.parser import HTMLParser
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_samples import HOSTILE, cell, empty, hostile, report, rule, several
+from report_samples import HOSTILE, cell, empty, hostile, report, several
 
 from mpctl.report.html import html_report
-from mpctl.report.junit import junit_report
 from mpctl.report.markdown import escape, fenced, markdown_report
 
-FORMATS = {"html": html_report, "md": markdown_report, "junit": junit_report}
+FORMATS = {"html": html_report, "md": markdown_report}
 
 
 class Page(HTMLParser):
@@ -81,14 +80,11 @@ def test_the_page_runs_nothing_and_loads_nothing(page):
     assert all(v.startswith("#") for v in re.findall(r"url\(([^)]*)\)", page))
 
 
-def test_every_plot_says_its_answer_in_words_and_follows_the_theme(page):
+def test_every_plot_says_its_answer_in_words(page):
     plots = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(plots) >= 11
     for plot in plots:
         assert re.match(r'<svg class="plot" role="img" aria-label="[^"]{20,}"', plot)
-        assert not re.search(r"#0[0-9]0[0-9]0[0-9]", plot)  # a placeholder colour that was not replaced
-        assert not re.search(r"(?:fill|stroke): ?#(?!none)", plot)
-        assert "var(--" in plot
         ET.fromstring(plot)
 
 
@@ -133,15 +129,6 @@ def test_hostile_texts_stay_texts_in_markdown():
     assert widths == {rows[0].count("|")}
 
 
-def test_hostile_texts_stay_texts_in_junit():
-    root = ET.fromstring(junit_report(hostile()).encode())
-    case = root.find("./testsuite/testcase/failure")
-    assert "<script>alert(1)</script>" in case.get("message")
-    assert {e.tag for e in root.iter()} == {
-        *("testsuites", "testsuite", "properties", "property", "testcase", "failure", "error"),
-    }
-
-
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40))
 def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
@@ -165,15 +152,6 @@ def test_no_content_closes_a_code_block(text):
     assert shown.endswith("<h1>after</h1>\n")
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.text(max_size=40))
-def test_any_text_makes_junit_that_can_be_read(text):
-    root = ET.fromstring(
-        junit_report(report(cell(rules=(rule("fail", rule=text, message=text),)), service=text)).encode()
-    )
-    assert root.get("failures") == "1"
-
-
 def test_what_was_not_measured_is_a_question_mark_everywhere():
     page = Page(html_report(empty())).text
     text = markdown_report(empty())
@@ -183,7 +161,6 @@ def test_what_was_not_measured_is_a_question_mark_everywhere():
         assert "0.00x" not in shown
         assert "0 ms" not in shown
     assert "Not computed: no price is known for an unnamed device" in page
-    assert "value: ?" in junit_report(empty())
 
 
 def test_markdown_is_made_for_a_pull_request():
@@ -191,22 +168,10 @@ def test_markdown_is_made_for_a_pull_request():
     assert text.startswith(
         "<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 lookup 2..4 pays for edits: throughput ratio 2.44x\n"
     )
-    assert text.count("<details>") == text.count("</details>") == 5
+    assert text.count("<details>") == text.count("</details>") == 4
     before = text[: text.index("<details>")]
     assert before.count("\n| ") == 1 + 1 + 3  # one table: header, rule, cells
     assert "| chat | 32 at once | 20% | ✗ Reject | 0.60x (95% CI 0.54x to 0.66x) |" in before
-
-
-def test_junit_has_a_case_per_rule_and_cell_and_missing_data_is_no_pass():
-    root = ET.fromstring(junit_report(several()).encode())
-    assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("6", "1", "1")
-    suites = root.findall("testsuite")
-    assert [s.get("name") for s in suites] == ["edits, 1 at once", "chat, 1 at once", "chat, 32 at once"]
-    assert [s.get("skipped") for s in suites] == ["0", "0", "0"]
-    assert suites[1].find("testcase/error").get("type") == "no data"
-    failure = suites[2].find("testcase/failure")
-    assert failure.text == "value: 2.44x\nlimit: 1.05x\ninterval: 2.10x to 2.80x\nn: 32"
-    assert suites[2].findall("testcase")[1].get("classname") == "default/demo.chat-32-at-once"
 
 
 def test_html_without_its_libraries_says_what_to_install(monkeypatch):

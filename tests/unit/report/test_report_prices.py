@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from report_samples import FACTS, arm, cell, interval
 
 from mpctl.errors import InputError
-from mpctl.report.cost import cost_of, devices_used
-from mpctl.report.prices import MachinePrice, Prices, read_prices, shipped_prices
+from mpctl.report.cost import MachinePrice, Prices, cost_of, devices_used, read_prices, shipped_prices
 
 NODE = 'offers: [{name: our node, device: "*", usd_per_hour: 3.6, as_of: 2026-11-01}]'
 

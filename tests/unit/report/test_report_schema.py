@@ -33,7 +33,7 @@ from mpctl.gate.rule import RuleResult
 from mpctl.gate.verdict import Crossover
 from mpctl.report import record, values
 from mpctl.report.build import build_report
-from mpctl.report.prices import shipped_prices
+from mpctl.report.cost import shipped_prices
 from mpctl.report.record import _camel_name
 from mpctl.stats.confidence import Interval
 
@@ -124,7 +124,6 @@ def made() -> dict[str, Any]:
         client=_or_null(of(Calibration)),
         policy={"type": "object", "additionalProperties": {"type": "number"}},
         cost=of(values.Cost),
-        commands=_list(_TEXT),
         decomposition=_list({"$ref": "#/$defs/Decomposition"}),
         notes=_list(_TEXT),
     )

@@ -18,8 +18,8 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.rule import Outcome
 from mpctl.gate.users_traffic import equal_share, next_share, ramp
 from mpctl.report.build import build_report
+from mpctl.report.cost import shipped_prices
 from mpctl.report.markdown import markdown_report
-from mpctl.report.prices import shipped_prices
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.steps.measure import measurement, verdict_of

@@ -15,8 +15,7 @@ from mpctl.gate.decomposition import Decomposition, Part
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
-from mpctl.report.cost import cost_of
-from mpctl.report.prices import shipped_prices
+from mpctl.report.cost import cost_of, shipped_prices
 from mpctl.report.values import CellReport, Report
 from mpctl.stats.confidence import Interval
 
@@ -137,7 +136,6 @@ def report(*cells, **more):
         "client": Calibration(0.8, 3.1, 200, 8),
         "policy": Policy(max_pod_gap=0.0),
         "cost": cost_of(cells, FACTS, FACTS, shipped_prices()),
-        "commands": ("mpctl rollout --spec ngram", "mpctl report rollout-1"),
     }
     return Report(cells=cells, **(given | more))
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 import sys
-import xml.etree.ElementTree as ET
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,8 +38,6 @@ def test_markdown_is_what_one_reads_without_asking(cli, run_file):
         ("r.md", "<!-- mpctl report -->"),
         ("r.json", '{\n  "apiVersion": "mpctl.dev/v1alpha1",\n  "kind": "Report"'),
         ("r.yaml", "apiVersion: mpctl.dev/v1alpha1\nkind: Report"),
-        ("TEST-gate.xml", "<?xml version='1.0' encoding='UTF-8'?>\n<testsuites name=\"mpctl report bench-1\""),
-        ("r.csv", "arm,traffic,concurrency"),
     ],
 )
 def test_the_ending_of_the_file_says_the_format(cli, run_file, name, begins):
@@ -81,7 +76,7 @@ def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
     [
         (["run.json.gz", "--output-file", "x.pdf"], "error: x.pdf: unknown ending '.pdf'; known endings: .html"),
         (["run.json.gz", "--output-file", "none/x.md"], "none is not a directory"),
-        (["run.json.gz", "-o", "pdf"], "is not one of html, md, json, yaml, junit, csv"),
+        (["run.json.gz", "-o", "pdf"], "is not one of html, md, json, yaml"),
         (["gone.json"], "error: gone.json: cannot be read: No such file or directory"),
         (["run.json.gz", "--prices", "gone.yaml"], "error: gone.yaml: prices cannot be read"),
         (["rollout-1"], "error: no service is up on this machine"),
@@ -112,27 +107,11 @@ def test_your_prices_are_used(cli, run_file):
 
 def test_other_limits_judge_the_same_samples(cli, run_file):
     Path("strict.yaml").write_text("max_time_per_token_ratio: 0.3\n")
-    root = ET.fromstring(cli("report", run_file, "-o", "junit", "--policy", "strict.yaml").out.encode())
-    assert [c.get("name") for c in root.iter("testcase") if c.find("failure") is not None] == ["time per token"]
+    (cell,) = json.loads(cli("report", run_file, "-o", "json", "--policy", "strict.yaml").out)["cells"]
+    assert [rule["rule"] for rule in cell["rules"] if rule["outcome"] == "fail"] == ["time per token"]
 
 
-def test_csv_has_every_sample(cli, run_file):
-    rows = list(csv.DictReader(io.StringIO(cli("report", run_file, "-o", "csv").out)))
-    run = make_run()
-    assert len(rows) == sum(len(b.samples) for b in run.blocks)
-    assert (rows[0]["arm"], rows[0]["traffic"], rows[0]["output_tokens"]) == ("baseline", "edits", "64")
-    assert float(rows[0]["ttft_ms"]) == run.blocks[0].samples[0].ttft_ms
-
-
-def test_csv_gives_a_spreadsheet_nothing_to_run(cli):
-    write_run("run.json", make_run(error='=HYPERLINK("http://evil.example")\nsecond, "line"'))
-    rows = list(csv.DictReader(io.StringIO(cli("report", "run.json", "-o", "csv").out)))
-    error = next(r for r in rows if r["error"])
-    assert error["error"] == '\'=HYPERLINK("http://evil.example") second, "line"'
-    assert error["ttft_ms"] == ""
-
-
-@pytest.mark.parametrize("form", ["html", "md", "json", "yaml", "junit", "csv"])
+@pytest.mark.parametrize("form", ["html", "md", "json", "yaml"])
 def test_no_secret_of_the_command_line_gets_into_a_report(cli, form):
     argv = ("--model=m", "--api-key", "CANARY-1", "CANARY-2", "--hf-token=CANARY-3", "--max-model-len", "2048")
     run = make_run()

@@ -1,8 +1,10 @@
-"""The lines and tables of a plan, from its record."""
+"""A plan rendered: its lines and tables, the page that they make, and that page as text and as Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 Record = Mapping[str, Any]
@@ -221,3 +223,104 @@ def head_lines(record: Record) -> Iterator[str]:
     )
     yield from record["notes"]
     yield from hosted_lines(record)
+
+
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A method: whether it runs, its tables, what they rest on. ``answered``: its record, None without a figure."""
+
+    title: str
+    runs: tuple[str, ...]
+    tables: tuple[Rows, ...] = ()
+    details: tuple[str, ...] = ()
+    answered: Record | None = None
+
+
+@dataclass(frozen=True)
+class Page:
+    """A plan, or the comparison of earlier ones, which has ``rows`` and no section."""
+
+    title: str
+    head: tuple[str, ...]
+    sections: tuple[Section, ...] = ()
+    rows: Rows | None = None
+
+
+def page_of(record: Record) -> Page:
+    """The page of a record."""
+    if "history" in record:
+        return Page(title_of(record), tuple(history_lines(record)), rows=history_rows(record))
+    sections: list[Section] = []
+    for method in methods_of(record):
+        sections.append(_section(method, sections))
+    return Page(title_of(record), tuple(head_lines(record)), tuple(sections))
+
+
+def _section(method: Record, before: Sequence[Section]) -> Section:
+    title, runs = headline(method), tuple(run_lines(method))
+    if not method.get("answers"):
+        return Section(title, runs)
+    figures = _figures(method)
+    twin = next((s.answered for s in before if s.answered is not None and _figures(s.answered) == figures), None)
+    if twin is not None and "cells" not in method:
+        reason = f"the figures of {twin['method']}: one term predicts both, and only a measurement tells them apart"
+        return Section(title, runs, (), (reason, *outside_lines(method)), method)
+    return Section(title, runs, tuple(tables(method)), tuple(detail_lines(method)), method)
+
+
+def _figures(method: Record) -> list[Record]:
+    named = ("concurrency", "k", "throughputRatio", "timePerTokenRatio")
+    return [{name: answer[name] for name in named} for answer in method["answers"]]
+
+
+def plan_text(page: Page, table: Callable[[Rows, str], str], width: int) -> str:
+    """The page for a terminal of that width; ``table`` aligns and indents a table."""
+    title = f"Plan: {page.title}"
+    if page.rows is not None:
+        return "\n".join([title, table(page.rows, ""), _wrapped(page.head, width, "")])
+    parts = [title, _wrapped(page.head, width)]
+    for section in page.sections:
+        parts += ["", section.title, _wrapped(section.runs, width)]
+        for rows in section.tables:
+            parts += ["", table(rows, "  ")]
+        if section.details:
+            parts += ["", _wrapped(section.details, width)]
+    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1]))
+
+
+def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
+    """Lines wrapped to the width, continued with a deeper indent."""
+    deeper = indent + "  "
+    wrapper = textwrap.TextWrapper(
+        width, initial_indent=indent, subsequent_indent=deeper, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(wrapper.fill(line) for line in lines)
+
+
+def plan_markdown(page: Page) -> str:
+    """The page as Markdown."""
+    parts = [f"# Plan: {_escaped(page.title)}\n"]
+    if page.rows is not None:
+        parts.append(_table(page.rows) + "\n")
+    parts += _items(page.head)
+    for section in page.sections:
+        parts += [f"\n## {_escaped(section.title)}\n", *_items(section.runs)]
+        parts += ["\n" + _table(rows) + "\n" for rows in section.tables]
+        parts += _items(section.details)
+    return "\n".join(parts)
+
+
+def _items(lines: Sequence[str]) -> list[str]:
+    return [f"- {_escaped(line.strip())}" for line in lines]
+
+
+def _table(rows: Rows) -> str:
+    head, *body = ["| " + " | ".join(_escaped(cell) for cell in row) + " |" for row in rows]
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *body])
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{c}" if c in "\\`*_{}[]<>|#" else c for c in text)

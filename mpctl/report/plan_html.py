@@ -7,8 +7,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from mpctl.report.plan.lines import Record, chosen
-from mpctl.report.plan.page import Page
+from mpctl.report.plan import Page, Record, chosen
 
 _STYLE = """
 :root{--text:#1c2430;--muted:#5b6675;--line:#d5dbe3;--page:#fff;--point:#0b62b8;--band:#0b62b822;--mark:#a3470b}

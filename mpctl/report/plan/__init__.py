@@ -1,1 +1,0 @@
-"""A plan rendered: one page as a value, and its formats."""
