@@ -133,7 +133,7 @@ def test_terminated_while_it_bakes_or_rolls_back_it_says_what_continues(demo, mp
     before = text_of(demo.client.get("isvc", "demo"))
     run = Unmeasured(mpctl)
     for arguments, word in (
-        (("rollout", "demo", "--spec", "ngram", "--bake", "300s"), "bake"),
+        (("rollout", "demo", "--spec", "ngram", "--bake", "300s"), "is watched under users"),
         (("rollback", "demo"), "settle"),
     ):
         under_way = run.start(*arguments)

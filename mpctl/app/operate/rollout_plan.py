@@ -306,7 +306,8 @@ def read_users(session: Session, window_s: float, asked: Placement | None) -> Us
     earlier = earlier_rate(first, clock.now().timestamp(), _sent(session, first))
     if earlier:
         window_s = min(window_s, _WINDOW_S)
-    session.console.step("users", f"two readings of {len(first)} serving engines, {window_s:.0f} s apart")
+    engines = "1 serving engine" if len(first) == 1 else f"{len(first)} serving engines"
+    session.console.step("users", f"two readings of {engines}, {window_s:.0f} s apart")
     clock.sleep(window_s)
     return user_load(first, _counters(session, asked), window_s, earlier)
 
