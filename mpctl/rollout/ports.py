@@ -244,7 +244,7 @@ class Platform(Protocol):
     """The platform that runs a service. Errors are those of ``mpctl.errors``."""
 
     name: str
-    rolls: bool
+    replaces_pods_itself: bool
     """True when writing an arm as the service replaces the serving pods by itself, without a second arm."""
 
     @property
@@ -283,7 +283,7 @@ class Platform(Protocol):
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
 
-        Without ``downtime`` a platform that ``rolls`` keeps the old engine until the new one is ready; elsewhere the
+        Without ``downtime`` a platform that replaces pods itself keeps the old engine until the new one is ready; elsewhere the
         service is down until then.
         """
 

@@ -112,7 +112,7 @@ def restart(session: Session, *, why: str = "", by: str = "") -> Outcome:
         for finding in (item for item in session.path_findings() if item.id == "requests-lost"):
             session.console.warn(f"{finding.reason}: {finding.todo}")
         order = "each stops when a fresh one is ready" + (
-            ", as in any rolling update" if session.platform.rolls else ""
+            ", as in any rolling update" if session.platform.replaces_pods_itself else ""
         )
         question = f"Every engine of {session.title} is replaced by one of the same spec: {order}."
         session.console.confirm(f"{question}\nContinue ({session.place})?")
@@ -148,7 +148,7 @@ def restart_plan(session: Session, *, why: str, by: str) -> Plan:
     """
     platform = session.platform
     text = platform.restarted_text(datetime.now(UTC).isoformat(timespec="seconds"))
-    for note in platform.check(Demand(Arm(text), side_by_side=not platform.rolls)):
+    for note in platform.check(Demand(Arm(text), side_by_side=not platform.replaces_pods_itself)):
         session.console.note(f"note: {note}")
     spec = live_spec(platform)
     return Plan(

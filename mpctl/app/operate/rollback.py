@@ -123,7 +123,7 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     down = "the service is down while the other engine starts"
     if plan.strategy is Strategy.SIDE_BY_SIDE:
         down = "no downtime"
-    if session.platform.rolls:
+    if session.platform.replaces_pods_itself:
         down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {ROLLING}"
         down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
     if plan.uses_retained_baseline and plan.route is not None:

@@ -159,7 +159,7 @@ class RolloutPlanner:
         side_by_side = fit.strategy is Strategy.SIDE_BY_SIDE
         bake_s = request.traffic.bake_s
         if bake_s is None:  # the watch observes the service anyway
-            bake_s = BAKE_S if platform.rolls and side_by_side and not request.by else 0.0
+            bake_s = BAKE_S if platform.replaces_pods_itself and side_by_side and not request.by else 0.0
         fit = replace(fit, route=self._traffic_route(fit.strategy, bake_s))
         retained = platform.retained_baseline()
         notes: tuple[str, ...] = ()
@@ -171,19 +171,24 @@ class RolloutPlanner:
             self._arm,
             side_by_side=side_by_side,
             downtime=fit.downtime and not side_by_side,
-            retain=request.traffic.keep_baseline and platform.rolls,
+            retain=request.traffic.keep_baseline and platform.replaces_pods_itself,
             load_pods=self._load_pods,
         )
         try:
             notes += platform.check(demand)
         except Refused as refused:
-            if request.strategy != AUTO or not fit.downtime or not platform.rolls or fit.route is not None:
+            if (
+                request.strategy != AUTO
+                or not fit.downtime
+                or not platform.replaces_pods_itself
+                or fit.route is not None
+            ):
                 raise
             notes = platform.check(replace(demand, side_by_side=False, downtime=True, retain=False))
             notes = (f"{refused.message}; the service is changed in place", *notes)
             return replace(fit, strategy=Strategy.IN_PLACE, notes=notes)
         fit = replace(fit, downtime=demand.downtime, bake_s=bake_s, notes=notes)
-        if not (bake_s and platform.rolls and side_by_side) or request.traffic.keep_baseline:
+        if not (bake_s and platform.replaces_pods_itself and side_by_side) or request.traffic.keep_baseline:
             return fit
         try:
             route = fit.route or platform.route(request.traffic.route, (), force=request.force)
@@ -209,13 +214,13 @@ class RolloutPlanner:
         """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
         traffic, platform = self._request.traffic, self._session.platform
         moves = traffic.steps_percent or traffic.mirror_percent
-        if not moves and not (traffic.keep_baseline and platform.rolls):
+        if not moves and not (traffic.keep_baseline and platform.replaces_pods_itself):
             if traffic.route is not None and not bake_s:
                 raise InputError(
                     "a route is only used by --mirror, --traffic-steps, --keep-baseline and --bake", field="--route"
                 )
             return None
-        if platform.rolls and strategy is not Strategy.SIDE_BY_SIDE:
+        if platform.replaces_pods_itself and strategy is not Strategy.SIDE_BY_SIDE:
             steps = "--traffic-steps" if traffic.steps_percent else "--keep-baseline"
             raise InputError(
                 "in place there is one arm at a time: nothing to shift traffic to or to retain",
@@ -407,7 +412,7 @@ def describe_bake(plan: Plan) -> str:
 def describe_place(session: Session, plan: Plan) -> str:
     """Describe the place of the candidate, its effect on the service, and the start time of an engine."""
     side_by_side = plan.strategy is Strategy.SIDE_BY_SIDE
-    if not session.platform.rolls:
+    if not session.platform.replaces_pods_itself:
         return (
             "side by side with the serving engine, no downtime"
             if side_by_side
@@ -424,10 +429,16 @@ def describe_place(session: Session, plan: Plan) -> str:
 
 def describe_rollback(session: Session, plan: Plan) -> str:
     """Describe the duration of a rollback after the promotion."""
-    immediate = "one write, the baseline is retained" if session.platform.rolls else "no time, the baseline is retained"
+    immediate = (
+        "one write, the baseline is retained"
+        if session.platform.replaces_pods_itself
+        else "no time, the baseline is retained"
+    )
     if plan.keep_baseline:
         return immediate
-    cost = "as long as one engine start" + (" for each pod" if session.platform.rolls else "")
-    if plan.bake_s and (plan.bake_baseline or (not session.platform.rolls and plan.strategy is Strategy.SIDE_BY_SIDE)):
+    cost = "as long as one engine start" + (" for each pod" if session.platform.replaces_pods_itself else "")
+    if plan.bake_s and (
+        plan.bake_baseline or (not session.platform.replaces_pods_itself and plan.strategy is Strategy.SIDE_BY_SIDE)
+    ):
         return f"{immediate} for a bake of {plan.bake_s:.0f} s; after that {cost}"
     return cost

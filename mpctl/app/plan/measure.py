@@ -32,7 +32,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.methods import METHODS
 from mpctl.platform import http
-from mpctl.platform.tokens import Tokenizer, of_directory, of_engine
+from mpctl.platform.checkpoints import Tokenizer, of_directory, of_engine
 from mpctl.rollout.context import Context
 from mpctl.rollout.ports import LoadOrder
 

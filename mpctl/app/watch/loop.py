@@ -146,7 +146,7 @@ class Watch:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Answer /metrics and /healthz, also while another watch leads."""
-        from mpctl.platform.listener import Listener
+        from mpctl.platform.prometheus import Listener
 
         if self._request.listen is None:
             yield

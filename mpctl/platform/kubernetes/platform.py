@@ -1,7 +1,7 @@
 """The kubernetes platform: implements ``mpctl.rollout.ports.Platform`` for an InferenceService of a cluster.
 
 The live InferenceService is the service (``service.live``), replaced as a whole. The candidate is a second
-InferenceService, ``<service>-candidate`` (``service.candidate``). KServe's own canary is not used: it does not pass on
+InferenceService, ``<service>-candidate`` (``Candidate``). KServe's own canary is not used: it does not pass on
 storageUris and cannot be promoted with them (KServe 0.20). Production traffic reaches a candidate only through a user's
 HTTPRoute (``httproute``).
 """
@@ -27,11 +27,10 @@ from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autosca
 from mpctl.platform.kubernetes.capacity import gpu_product, gpus_of
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.specs import require_equal_load, require_possible
-from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of, retained_route
 from mpctl.platform.kubernetes.service.conditions import is_draining, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container
 from mpctl.platform.kubernetes.service.engine import edited, read_service, speculation_of
-from mpctl.platform.kubernetes.service.live import LiveService
+from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of, retained_route
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions, request_path_findings
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
@@ -43,7 +42,7 @@ class KubernetesPlatform:
     """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet."""
 
     name = "kubernetes"
-    rolls = True
+    replaces_pods_itself = True
 
     def __init__(
         self,
@@ -66,7 +65,7 @@ class KubernetesPlatform:
         self._routes = Routes(client, namespace, service, sleep=sleep)
         self._candidate = Candidate(client, self.reader, self._routes, service, sleep=sleep)
         self._copy = Candidate(client, self.reader, self._routes, service, copy=True, sleep=sleep)
-        self._beside = ""  # the arm last read as the candidate; empty once this command changed the service
+        self._candidate_arm = ""  # the arm last read as the candidate; empty once this command changed the service
 
     @property
     def scaler(self) -> Scaler:
@@ -317,16 +316,16 @@ class KubernetesPlatform:
         if arm.copy:
             copy = self._copy.read_owned()
             return self.reader.workload(copy) if copy is not None and arm_of(copy) == arm.id else None
-        live = None if arm.id == self._beside else self._live.read()
+        live = None if arm.id == self._candidate_arm else self._live.read()
         if live is not None and self._live.is_arm(live, arm):
             return self.reader.workload(live)
         candidate = self._candidate.read_owned()
         if candidate is not None and arm_of(candidate) == arm.id:
-            self._beside = arm.id
+            self._candidate_arm = arm.id
             return self.reader.workload(candidate)
-        if arm.id != self._beside:
+        if arm.id != self._candidate_arm:
             return None
-        self._beside = ""
+        self._candidate_arm = ""
         return self._workload(arm)
 
     def state(self, arm: Arm) -> ArmState:
@@ -408,7 +407,7 @@ class KubernetesPlatform:
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Replace the serving arm in place."""
-        self._beside = ""
+        self._candidate_arm = ""
         self._live.write(arm, expect, downtime=downtime)
 
     def promote(
@@ -419,7 +418,7 @@ class KubernetesPlatform:
         A candidate without traffic is removed first, and a copy of the baseline: the first new pod starts on its GPU.
         New pods may start although ``arm`` is live already, because of another writer's change.
         """
-        self._beside = ""
+        self._candidate_arm = ""
         live = self.isvc()
         if not candidate_serves:
             self._live.require_expected(live, (*expect, arm))

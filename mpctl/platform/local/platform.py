@@ -55,7 +55,7 @@ class LocalPlatform:
     changes the service needs; otherwise reading changes nothing."""
 
     name = "local"
-    rolls = False
+    replaces_pods_itself = False
     scaler = None
     router = None
 

@@ -42,7 +42,7 @@ def start_copy(context: Context, operation: Operation) -> Started:
 def switch(context: Context, operation: Operation) -> Started:
     """Stop the serving arm and start the other in its place."""
     plan = operation.plan
-    stays_up = context.platform.rolls and not plan.downtime
+    stays_up = context.platform.replaces_pods_itself and not plan.downtime
     down = "the old engine stops when the new one is ready" if stays_up else "the service is down meanwhile"
     context.progress.step("switch", f"switching to {plan.spec_text}; {down}")
     context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)

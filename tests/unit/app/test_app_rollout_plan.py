@@ -22,7 +22,7 @@ ROUTE = {"name": "users", "spec": {}}
 class Platform:
     """Room for all of it, or for nothing."""
 
-    rolls = True
+    replaces_pods_itself = True
 
     def __init__(self, *, kept=None, room=True, route=ROUTE):
         self._kept, self._room, self._route = kept, room, route

@@ -18,7 +18,7 @@ from mpctl.estimate import describe_model, facts_of, tokenizer_digests
 from mpctl.manifest import load, select
 from mpctl.methods import build, preflight_findings
 from mpctl.methods.preflight.checks import match
-from mpctl.platform import checkpoints, tokens
+from mpctl.platform import checkpoints
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
 
 DEMO = Path(__file__).parents[3] / "scripts" / "demo_model" / "model"
@@ -436,12 +436,12 @@ TEMPLATES = {
 def test_a_chat_template_of_an_attacker_runs_nothing_and_is_refused_by_name(monkeypatch, tmp_path, name):
     pytest.importorskip("tokenizers", reason="comes with the local extra")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(tokens, "_RENDER_S", 0.5)
+    monkeypatch.setattr(checkpoints, "_RENDER_S", 0.5)
     shutil.copy(DEMO / "tokenizer.json", tmp_path)
     template, why = TEMPLATES[name]
     (tmp_path / "chat_template.jinja").write_text(template)
     with pytest.raises(InputError, match=f"the chat template cannot be used: .*{why}"):
-        tokens.of_directory(tmp_path).prompt([{"role": "user", "content": "hello"}])
+        checkpoints.of_directory(tmp_path).prompt([{"role": "user", "content": "hello"}])
     assert not (tmp_path / "ran").exists()
 
 
@@ -450,7 +450,7 @@ def test_a_tokenizer_of_an_attacker_is_refused_by_name(tmp_path, text):
     pytest.importorskip("tokenizers", reason="comes with the local extra")
     (tmp_path / "tokenizer.json").write_text(text)
     with pytest.raises(InputError, match="is no tokenizer"):
-        tokens.of_directory(tmp_path)
+        checkpoints.of_directory(tmp_path)
 
 
 def test_a_tokenizer_of_any_size_is_not_read(tmp_path):
@@ -458,4 +458,4 @@ def test_a_tokenizer_of_any_size_is_not_read(tmp_path):
     with (tmp_path / "tokenizer.json").open("wb") as file:
         file.truncate(2**40)
     with pytest.raises(InputError, match="larger than 64 MiB"):
-        tokens.of_directory(tmp_path)
+        checkpoints.of_directory(tmp_path)

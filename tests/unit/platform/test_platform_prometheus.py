@@ -17,7 +17,7 @@ from mpctl.app.watch.sources import from_prometheus
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.platform import notify, prometheus
-from mpctl.platform.listener import Listener
+from mpctl.platform.prometheus import Listener
 from mpctl.watch.reading import between
 
 

@@ -53,7 +53,7 @@ class RollingDisk(Disk):
 class RollingPlatform(MemoryPlatform):
     """The live text has an engine of its own; an old one goes when the new one is seen ready."""
 
-    rolls = True
+    replaces_pods_itself = True
     scaler = router = property(lambda self: self)
 
     @property

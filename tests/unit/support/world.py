@@ -104,7 +104,7 @@ class MemoryPlatform:
     """``mpctl.rollout.ports.Platform`` on a dictionary."""
 
     name = "memory"
-    rolls = False
+    replaces_pods_itself = False
     scaler = None
     router = None
 

@@ -118,7 +118,6 @@ class Client:
         connection: Connection,
         *,
         as_user: str | None = None,
-        as_groups: tuple[str, ...] = (),
         timeout_s: float = _TIMEOUT_S,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -132,7 +131,6 @@ class Client:
         self.reads = self.writes = 0
         self._pool = RESTClientObject(connection.configuration).pool_manager
         self._impersonate = [("Impersonate-User", as_user)] if as_user else []
-        self._impersonate += [("Impersonate-Group", group) for group in as_groups]
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._lock = threading.Lock()
@@ -147,8 +145,7 @@ class Client:
         Raises:
             NotPermitted, Unreachable: see the module.
         """
-        call = Call("get", kind, namespace, name)
-        answer = self._read(call, kind.path(namespace, name), {})
+        answer = self._read(Call("get", kind, namespace, name), kind.path(namespace, name), {})
         return None if answer.code == 404 else json_object(answer.body)
 
     def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
@@ -211,8 +208,7 @@ class Client:
 
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""
-        call = Call("get", Kind("", "", "path", path, namespaced=False), None, path)
-        answer = self._read(call, path, {})
+        answer = self._read(Call("get", Kind("", "", "path", path, namespaced=False), None, path), path, {})
         return None if answer.code == 404 else answer.body.decode(errors="replace")
 
     def version(self) -> Json:

@@ -27,10 +27,9 @@ from mpctl.platform.kubernetes.api.kinds import (
     Kind,
 )
 from mpctl.platform.kubernetes.capacity import LOAD_POD, require_capacity, require_quota
-from mpctl.platform.kubernetes.service.candidate import Candidate, arm_of
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container, port_of
-from mpctl.platform.kubernetes.service.live import LiveService
+from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
 from mpctl.platform.kubernetes.service.shapes import shape_of

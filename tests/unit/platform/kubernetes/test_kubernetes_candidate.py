@@ -8,8 +8,8 @@ from mpctl.errors import MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.api.port_forward import Target
-from mpctl.platform.kubernetes.service import candidate
-from mpctl.platform.kubernetes.service.candidate import Candidate
+from mpctl.platform.kubernetes.service import live
+from mpctl.platform.kubernetes.service.live import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
 from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
 
@@ -62,8 +62,8 @@ def test_a_pod_that_ended_meanwhile_is_not_waited_for():
 
 
 def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
-    monkeypatch.setattr(candidate, "_DRAIN_TIMEOUT_S", -1.0)
-    monkeypatch.setattr(candidate, "_grace_s", lambda pod: -2.0)
+    monkeypatch.setattr(live, "_DRAIN_TIMEOUT_S", -1.0)
+    monkeypatch.setattr(live, "_grace_s", lambda pod: -2.0)
     assert drained(Asked((2.0, ("a",)))) == (
         "demo-candidate has 2 unanswered requests after -1 s",
         "pod a did not report its open requests after -1 s",
@@ -73,7 +73,7 @@ def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
 @pytest.mark.parametrize(("grace_s", "patience"), [(None, 600), (120, 600), (1830, 1830)])
 def test_requests_are_waited_for_as_long_as_the_grace_period_and_ten_minutes_at_least(monkeypatch, grace_s, patience):
     seconds = iter(range(0, 10_000, 30))
-    monkeypatch.setattr(candidate.time, "monotonic", lambda: next(seconds))
+    monkeypatch.setattr(live.time, "monotonic", lambda: next(seconds))
     busy = pod()
     busy["spec"] |= {"terminationGracePeriodSeconds": grace_s} if grace_s else {}
     (note,) = drained(Asked((1.0, ()), pods=[[busy]]))
@@ -104,7 +104,7 @@ class Ending:
         self.pod = pod()
         if grace_s is not None:
             self.pod["spec"]["terminationGracePeriodSeconds"] = grace_s
-        monkeypatch.setattr(candidate.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(live.time, "monotonic", lambda: self.now)
 
     def sleep(self, seconds):
         self.now += seconds

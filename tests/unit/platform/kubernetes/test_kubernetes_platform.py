@@ -331,8 +331,8 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
         "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
     assert next(asked, None) is None
-    monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._DRAIN_TIMEOUT_S", 0.0)
-    monkeypatch.setattr("mpctl.platform.kubernetes.service.candidate._grace_s", lambda pod: 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.service.live._DRAIN_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.service.live._grace_s", lambda pod: 0.0)
     monkeypatch.setattr(one.reader, "requests", lambda found: (2.0, ()))
     assert "has 2 unanswered requests" in one.unshift({"name": "users", "spec": {}})[1]
 
