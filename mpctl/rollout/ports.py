@@ -283,8 +283,8 @@ class Platform(Protocol):
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
 
-        Without ``downtime`` a platform that replaces pods itself keeps the old engine until the new one is ready; elsewhere the
-        service is down until then.
+        Without ``downtime`` a platform that replaces pods itself keeps the old engine until the new one is ready;
+        elsewhere the service is down until then.
         """
 
     def promote(
