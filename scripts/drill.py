@@ -27,7 +27,7 @@ from mpctl.app.session.base import Place, Session
 from mpctl.app.session.local import LocalSession
 from mpctl.app.session.open import open_session
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.facts import Facts, read_facts
+from mpctl.app.watch.facts import LedgerFacts, read_facts
 from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.app.workload import read_traffic
@@ -465,7 +465,7 @@ class _Drill:
     rig: Rig
     users: Load
     clock: Clock
-    facts: Facts
+    facts: LedgerFacts
     usual: Sequence[str]
     novel: Sequence[str]
 

@@ -56,7 +56,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
 @pytest.fixture
 def run(cloud: FakeCloud) -> Callable[..., Result]:
     def invoke(command: Any, *arguments: str, **kwargs: Any) -> Result:
-        return CliRunner().invoke(command.command, arguments, **kwargs)
+        return CliRunner().invoke(command, arguments, **kwargs)
 
     return invoke
 
@@ -121,7 +121,7 @@ def test_a_place_in_the_environment_completes_a_bare_name_and_never_contradicts_
     cloud: FakeCloud, tmp_path: Path
 ) -> None:
     def run(command: Any, *arguments: str) -> Result:
-        return CliRunner().invoke(command.command, arguments, env={"MPCTL_REGION": "eu-west-1"})
+        return CliRunner().invoke(command, arguments, env={"MPCTL_REGION": "eu-west-1"})
 
     assert run(credential, "eks/us-east-1/serving").exit_code == 0
     bare = run(connect, "serving", "--kubeconfig", str(tmp_path / "c"), "-o", "name")

@@ -15,7 +15,7 @@ from mpctl.app.requests import (
     TrafficRequest,
 )
 from mpctl.app.session.base import Session
-from mpctl.app.watch.facts import WATCH, Facts
+from mpctl.app.watch.facts import WATCH, LedgerFacts
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
@@ -64,7 +64,7 @@ class Unattended:
         return nullcontext()
 
 
-def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Decision) -> str:
+def carry_out(session: Session, policy: WatchPolicy, facts: LedgerFacts, decision: Decision) -> str:
     """Do it; returns what was done, in words.
 
     Raises:
@@ -89,7 +89,7 @@ def carry_out(session: Session, policy: WatchPolicy, facts: Facts, decision: Dec
     return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome.operation)}"
 
 
-def re_arm_request(session: Session, policy: WatchPolicy, facts: Facts) -> RolloutRequest:
+def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
     """The rollout that tries the better spec again, behind the gate: measured and judged as when it was promoted, on
     the policy's prompts where it names some."""
     assert facts.better is not None

@@ -12,20 +12,18 @@ from mpctl.watch.signals import MEANINGS, remedy_of
 
 @dataclass(frozen=True)
 class WatchEvent:
-    """``kind``: signal (a finding began or ended), decision (an action is held back), action (one was taken) or error.
-    ``reference``: the operation whose measurement was compared; ``command``: what to run; ``revert``: what undoes the
-    action."""
+    """An event of a service, or of the watch itself where the service is ``-``."""
 
     at: str
     namespace: str
     service: str
-    kind: str
+    kind: str  # signal (a finding began or ended), decision (an action is held back), action (one was taken) or error
     reason: str
     text: str
     finding: bool = False
-    reference: str = ""
-    command: str = ""
-    revert: str = ""
+    reference: str = ""  # the operation whose measurement was compared
+    command: str = ""  # what to run
+    revert: str = ""  # the command that undoes the action
     pays: bool | None = None
     figures: Figures | None = None
     expected: Expected | None = None
@@ -63,20 +61,17 @@ class WatchEvent:
         }
 
 
-def signal_event(
-    at: str, namespace: str, service: str, assessment: Assessment, reference: Reference | None
-) -> WatchEvent:
+def signal_event(at: str, key: tuple[str, str], assessment: Assessment, reference: Reference | None) -> WatchEvent:
     """Return the event of a finding that began, changed or ended."""
     costs = "; speculation costs more than it gains" if assessment.pays is False else ""
+    namespace, service = key
     return WatchEvent(
-        *(
-            at,
-            namespace,
-            service,
-            "signal",
-            assessment.signal.value,
-            f"{MEANINGS[assessment.signal].text}: {assessment.text}{costs}",
-        ),
+        at,
+        namespace,
+        service,
+        kind="signal",
+        reason=assessment.signal.value,
+        text=f"{MEANINGS[assessment.signal].text}: {assessment.text}{costs}",
         finding=assessment.finding,
         reference=reference.operation if reference is not None else "",
         command=remedy_of(assessment.signal, namespace, service) if assessment.finding else "",

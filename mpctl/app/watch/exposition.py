@@ -67,7 +67,7 @@ def record(watched: Watched) -> dict[str, Any]:
         "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
-        "trafficChanged": list(watched.unlike),
+        "trafficChanged": list(watched.traffic_changes),
         "command": remedy_of(assessment.signal, *watched.key) or None,
         "conditions": conditions(watched),
     }

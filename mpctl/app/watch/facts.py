@@ -7,7 +7,7 @@ the ledger. A new leader therefore continues where the last one was killed.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mpctl.app.session.base import Session, SystemClock, who
@@ -48,30 +48,26 @@ class FellBack:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """``reference``: of the live revision, None without one; ``unread`` says why a stored one cannot be used.
-    ``live``: what the ledger says serves. ``restarts``: times of the watch's restarts; ``actions``: of what counts
-    for the brake, a restart and the fallback after it once. ``better``: the spec that a fallback of the watch replaced,
-    ``fell_back``: that fallback, ``promotion``: the plan that had promoted it. ``interrupted``: an unfinished operation
-    of the watch; ``busy``: any other operation or operator."""
+class LedgerFacts:
+    """A service as its ledger and its lock tell of it. Times are Unix times."""
 
-    live: Rung | None = None
-    reference: Reference | None = None
-    unread: str = ""
+    live: Rung | None = None  # the revision that serves
+    reference: Reference | None = None  # of the live revision
+    unread: str = ""  # why a stored reference cannot be used
     speculates: bool = False
     rungs: tuple[Rung, ...] = ()
-    changes: tuple[float, ...] = ()
+    changes: tuple[float, ...] = ()  # of the spec, by the watch
     fallbacks: tuple[float, ...] = ()
-    restarts: tuple[float, ...] = ()
-    actions: tuple[float, ...] = ()
-    better: Spec | None = None
-    fell_back: FellBack | None = None
-    promotion: Plan | None = None
-    interrupted: str = ""
-    busy: str = ""
+    restarts: tuple[float, ...] = ()  # by the watch
+    actions: tuple[float, ...] = ()  # what the brake counts: a restart and the fallback after it are one
+    better: Spec | None = None  # the spec that a fallback of the watch replaced
+    fell_back: FellBack | None = None  # that fallback
+    promotion: Plan | None = None  # the plan that had promoted the better spec
+    interrupted: str = ""  # an unfinished operation of the watch
+    busy: str = ""  # any other operation or operator
 
 
-def read_facts(session: Session, policy: WatchPolicy) -> Facts:
+def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     """Read the ledger of a service.
 
     Raises:
@@ -91,39 +87,34 @@ def read_facts(session: Session, policy: WatchPolicy) -> Facts:
     unfinished, holder = open_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
-    last = last_change(entries)
-    if last is None:
-        return Facts(
-            changes=changes,
-            fallbacks=fallbacks,
-            restarts=restarted,
-            actions=actions,
-            interrupted=interrupted,
-            busy=busy,
-        )
-    served = live_revisions(entries)
-    number = _served_number(last, revisions)
-    live = _rung(number, last.plan.spec)
-    reference, unread = _reference(session, last, revisions)
-    better = last.plan.baseline_spec if last in back and _on(last.plan.baseline_spec) else None
-    return Facts(
-        live=live,
-        reference=reference,
-        unread=unread,
-        speculates=_on(last.plan.spec),
-        rungs=ladder(
-            policy, [_rung(r.number, r.spec) for r in revisions if r.number in served], live, _previous(every, last)
-        ),
+    facts = LedgerFacts(
         changes=changes,
         fallbacks=fallbacks,
         restarts=restarted,
         actions=actions,
-        better=better,
-        fell_back=None if better is None else _fallback(session, last, better),
-        promotion=None if better is None else _promotion(every, last.plan.baseline.digest),
         interrupted=interrupted,
         busy=busy,
     )
+    last = last_change(entries)
+    if last is None:
+        return facts
+    served = live_revisions(entries)
+    live = _rung(_served_number(last, revisions), last.plan.spec)
+    reference, unread = _reference(session, last, revisions)
+    candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served]
+    facts = replace(
+        facts,
+        live=live,
+        reference=reference,
+        unread=unread,
+        speculates=_speculates(last.plan.spec),
+        rungs=ladder(policy, candidates, live, _previous(every, last)),
+    )
+    better = last.plan.baseline_spec if last in back else None
+    if better is None or not _speculates(better):
+        return facts
+    promotion = _promotion(every, last.plan.baseline.digest)
+    return replace(facts, better=better, fell_back=_fallback(session, last, better), promotion=promotion)
 
 
 def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
@@ -139,7 +130,7 @@ def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
     )
 
 
-def _on(spec: Spec | None) -> bool:
+def _speculates(spec: Spec | None) -> bool:
     return spec is not None and spec.config() is not None
 
 

@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out
 from mpctl.app.watch.events import WatchEvent, signal_event
-from mpctl.app.watch.facts import Facts, read_facts
+from mpctl.app.watch.facts import LedgerFacts, read_facts
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
 from mpctl.watch.assess import Assessment, State, assess
@@ -42,30 +43,27 @@ Key = tuple[str, str]
 
 @dataclass
 class Watched:
-    """One service and its state between readings. ``reported``: the signal of the last event; ``unpaid``: that event
-    reported that speculation costs more than it gains; ``finding``: the present finding, since ``found_at``;
-    ``hold_reasons``: the reported reasons for holding an action back; ``failures``: consecutive failed actions;
-    ``restarted_at``: when a restart was last tried, also one that was refused before anything was recorded."""
+    """A service and its state between readings."""
 
     session: Session
     state: State = field(default_factory=State)
     profile: Profile = field(default_factory=Profile)
-    facts: Facts = field(default_factory=Facts)
-    read_at: float | None = None
+    facts: LedgerFacts = field(default_factory=LedgerFacts)
+    read_at: float | None = None  # when the facts were read; None: they are to be read again
     assessment: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
-    reported: Signal | None = None
-    unpaid: bool = False
+    unjudged_since: float | None = None  # the first of the last windows that could not be judged
     finding: Signal | None = None
-    found_at: float = 0.0
-    hold_reasons: set[str] = field(default_factory=set)
-    unjudged_since: float | None = None
+    found_at: float = 0.0  # when the finding began; the confirmation time of an action counts from it
+    reported: Signal | None = None  # the signal of the last event
+    unpaid: bool = False  # that event said that speculation costs more than it gains
+    hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
+    traffic_changes: tuple[str, ...] = ()  # how the traffic differs from what the gate measured
     decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
-    unlike: tuple[str, ...] = ()
     acting: Future[None] | None = None
     actions: int = 0
-    failures: int = 0
+    failures: int = 0  # consecutive failed actions
     retry_at: float = 0.0
-    restarted_at: float | None = None
+    restarted_at: float | None = None  # the last try of a restart, also one refused before anything was recorded
 
     @property
     def key(self) -> Key:
@@ -73,7 +71,7 @@ class Watched:
         return self.session.namespace, self.session.name
 
 
-def _with_fallback(assessment: Assessment, facts: Facts, session: Session) -> Assessment:
+def _with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session) -> Assessment:
     """The assessment of a service that fell back: that is its signal until somebody acknowledges it or something else
     is promoted. What is wrong now, and what cannot be read, comes first."""
     if facts.fell_back is None or assessment.finding or assessment.signal is Signal.BLIND:
@@ -160,20 +158,16 @@ class Watcher:
         wait = _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
         return age is None or age >= wait
 
-    def _read_facts(self, watched: Watched) -> None:
-        if self._is_due(watched):
-            self._take(watched, self._facts_of(watched.session))
-
-    def _facts_of(self, session: Session) -> Facts | str:
+    def _facts_of(self, session: Session) -> LedgerFacts | str:
         """Return the facts, or why they cannot be read."""
         try:
             return read_facts(session, self.policy)
         except MpctlError as error:
             return f"the ledger cannot be read: {error.message}"
 
-    def _take(self, watched: Watched, facts: Facts | str) -> None:
+    def _take(self, watched: Watched, facts: LedgerFacts | str) -> None:
         if isinstance(facts, str):
-            watched.facts = Facts(busy=facts, unread=facts)
+            watched.facts = LedgerFacts(busy=facts, unread=facts)
             return
         if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
             watched.state = State()
@@ -186,59 +180,56 @@ class Watcher:
         )
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
-            text = f"{engine} restarted; its counters began again"
-            self._emit(WatchEvent(self._time(), *watched.key, "signal", "EngineRestarted", text))
+            self._tell(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
         if assessment.figures is not None:
             watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
-        self._report(watched)
+        if self._is_settled(watched):
+            self._confirm(watched)
+            self._report(watched)
 
     def _compare_profile(self, watched: Watched) -> None:
         reference = watched.facts.reference
-        unlike = watched.profile.unlike(reference) if reference is not None else ()
-        if bool(unlike) != bool(watched.unlike):
-            text = "; ".join(unlike) or "the traffic resembles what the gate measured again"
-            command = watched.session.command("bench") if unlike else ""
-            event = WatchEvent(
-                *(self._time(), *watched.key, "signal", "TrafficChanged", text), finding=bool(unlike), command=command
-            )
-            self._emit(event)
-        watched.unlike = unlike
+        changes = watched.profile.unlike(reference) if reference is not None else ()
+        if bool(changes) != bool(watched.traffic_changes):
+            text = "; ".join(changes) or "the traffic resembles what the gate measured again"
+            command = watched.session.command("bench") if changes else ""
+            self._tell(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
+        watched.traffic_changes = changes
+
+    def _is_settled(self, watched: Watched) -> bool:
+        """Return whether this window can begin or end a finding: one without traffic cannot, nor one that cannot be
+        judged before that lasts."""
+        signal, now = watched.assessment.signal, self._now()
+        if signal not in _UNJUDGED:
+            watched.unjudged_since = None
+            return signal not in _QUIET
+        watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
+        return now - watched.unjudged_since >= _UNJUDGED_S
+
+    def _confirm(self, watched: Watched) -> None:
+        """Start the confirmation time of a finding when it begins."""
+        finding = watched.assessment.signal if watched.assessment.finding else None
+        if finding is not watched.finding:
+            watched.finding, watched.found_at = finding, self._now()
+            watched.hold_reasons.clear()
 
     def _report(self, watched: Watched) -> None:
-        """Emit an event when the signal changed; a moment that cannot be judged is no change before it lasts."""
-        signal, now = watched.assessment.signal, self._now()
-        if signal in _UNJUDGED:
-            watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
-            if now - watched.unjudged_since < _UNJUDGED_S:
-                return
-        else:
-            watched.unjudged_since = None
-        unpaid = watched.assessment.pays is False
-        if signal in _QUIET:
-            return
-        finding = signal if watched.assessment.finding else None
-        if finding is not watched.finding:
-            watched.finding, watched.found_at = finding, now
-            watched.hold_reasons.clear()
+        """Emit an event when the signal changed."""
+        signal, unpaid = watched.assessment.signal, watched.assessment.pays is False
         if signal is watched.reported and unpaid <= watched.unpaid:
             return
         first = watched.reported is None
         watched.reported, watched.unpaid = signal, unpaid
         if not first or watched.assessment.finding or signal is not Signal.HEALTHY:
-            self._emit(signal_event(self._time(), *watched.key, watched.assessment, watched.facts.reference))
+            self._emit(signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference))
 
     def _decide(self, watched: Watched) -> None:
-        decision = self._decision(watched)
-        if decision.act in _REASONS:
-            watched.read_at = None  # the ledger may have changed since it was read
-            self._read_facts(watched)
-            decision = self._decision(watched)
+        watched.decision = decision = self._decision(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
         if decision.act is Act.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
-            self._emit(WatchEvent(self._time(), *watched.key, "decision", reason, decision.reason, finding=True))
-        watched.decision = decision
+            self._tell(watched, "decision", reason, decision.reason, finding=True)
         if decision.act in _REASONS:
             if decision.act in (Act.FALL_BACK, Act.RESTART):
                 self._begun[watched.key] = self._now()
@@ -247,8 +238,21 @@ class Watcher:
             watched.acting = self._actors.submit(self._act, watched, decision)
 
     def _decision(self, watched: Watched) -> Decision:
+        """Decide; to act, only on the ledger as it is now."""
+        while True:
+            decision = decide(self.policy, watched.assessment, self._situation(watched), self._fleet(watched))
+            if decision.act not in _REASONS or not self._changed_meanwhile(watched):
+                return decision
+
+    def _changed_meanwhile(self, watched: Watched) -> bool:
+        """Read the ledger again. Returns whether it holds other facts than before."""
+        before = watched.facts
+        self._take(watched, self._facts_of(watched.session))
+        return watched.facts != before
+
+    def _situation(self, watched: Watched) -> Situation:
         facts = watched.facts
-        situation = Situation(
+        return Situation(
             now=self._now(),
             found_at=watched.found_at,
             changes=facts.changes,
@@ -260,47 +264,39 @@ class Watcher:
             restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
             retry_at=watched.retry_at,
         )
+
+    def _fleet(self, watched: Watched) -> Fleet:
         recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
-        return decide(
-            self.policy,
-            watched.assessment,
-            situation,
-            Fleet(len(self.watched), (*recorded, *facts.fallbacks, *self._begun.values())),
-        )
+        return Fleet(len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values()))
 
     def _act(self, watched: Watched, decision: Decision) -> None:
-        """Runs in a thread of its own. Whatever happens is in the ledger; the next round reads it again."""
-        facts = watched.facts
-        reason = _REASONS[decision.act]
-        revert = (
-            watched.session.command("rollback", "--to-revision", facts.live.revision) if facts.live is not None else ""
-        )
+        """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""
+        facts, reason = watched.facts, _REASONS[decision.act]
+        details: dict[str, Any]
         try:
-            session = self._reopen(watched.session)
-            done = carry_out(session, self.policy, facts, decision)
+            report = carry_out(self._reopen(watched.session), self.policy, facts, decision)
         except MpctlError as error:
             self._failed(watched)
-            text = f"{decision.act.value} failed: {error.message}"
-            event = WatchEvent(
-                *(self._time(), *watched.key, "error", f"{reason}Failed", text), finding=True, command=error.hint or ""
-            )
+            kind, reason, text = "error", f"{reason}Failed", f"{decision.act.value} failed: {error.message}"
+            details = {"finding": True, "command": error.hint or ""}
         else:
-            event = WatchEvent(
-                *(self._time(), *watched.key, "action", reason, f"{decision.reason}; {done}"),
-                reference=facts.reference.operation if facts.reference is not None else "",
-                revert=revert,
-                figures=watched.assessment.figures,
-                expected=watched.assessment.expected,
-            )
+            kind, text, session = "action", f"{decision.reason}; {report}", watched.session
+            details = {
+                "reference": facts.reference.operation if facts.reference is not None else "",
+                "revert": session.command("rollback", "--to-revision", facts.live.revision) if facts.live else "",
+                "figures": watched.assessment.figures,
+                "expected": watched.assessment.expected,
+            }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
-        watched.read_at, watched.reported, watched.finding, watched.state = None, None, None, State()
-        self._read_facts(watched)
+        watched.reported, watched.finding, watched.state = None, None, State()
+        watched.read_at = None
+        self._take(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now
-        self._emit(event)
+        self._tell(watched, kind, reason, text, **details)
 
     def _end_action(self, watched: Watched) -> None:
-        """Report an action that ended in a way that nobody foresaw; it must be neither silent nor repeated at once."""
+        """Report an action that ended with a fault of our own; it must be neither silent nor repeated at once."""
         fault = watched.acting.exception() if watched.acting is not None else None
         watched.acting = None
         if fault is None:
@@ -309,12 +305,16 @@ class Watcher:
         watched.read_at = None
         self._failed(watched)
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
-        command = watched.session.command("history")
-        self._emit(WatchEvent(self._time(), *watched.key, "error", "ActionFailed", text, finding=True, command=command))
+        self._tell(watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history"))
 
     def _failed(self, watched: Watched) -> None:
         watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
         watched.failures += 1
+
+    def _tell(self, watched: Watched, kind: str, reason: str, text: str, **details: Any) -> None:
+        """Emit an event of a service."""
+        namespace, service = watched.key
+        self._emit(WatchEvent(self._time(), namespace, service, kind, reason, text, **details))
 
     def _time(self) -> str:
         return datetime.fromtimestamp(self._now(), UTC).isoformat(timespec="seconds")
