@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from mpctl import escaping
+from mpctl import safe_text
 from mpctl.cli.size import wrapped
 
 API_VERSION = "mpctl.dev/v1alpha1"
@@ -95,7 +95,7 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     On a page that is too narrow cells are wrapped. Where that would be hard to read, each row becomes a column beside
     the headers, or a block of ``HEADER  value`` lines below each other.
     """
-    rows = [[escaping.line(cell) for cell in row] for row in rows]
+    rows = [[safe_text.line(cell) for cell in row] for row in rows]
     width = _Page.width
     natural = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     if width is None or max(map(len, _lines(rows, natural))) <= width:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from mpctl import escaping
+from mpctl import safe_text
 from mpctl.cli.size import folded_command, height, width, width_of, wrapped
 from mpctl.errors import Cancelled, InputError, MpctlError
 
@@ -95,7 +95,7 @@ class Terminal:
         """
         self._finish_line()
         with suppress(_Unread):
-            self._show(escaping.document(text) + "\n")
+            self._show(safe_text.document(text) + "\n")
 
     def exact(self, text: str) -> None:
         """A document byte for byte, whatever the locale.
@@ -119,7 +119,7 @@ class Terminal:
 
         def show(text: str) -> None:
             nonlocal last
-            text = escaping.document(text)
+            text = safe_text.document(text)
             changed, last = text != last, text  # before it is drawn: Ctrl-C may come at any moment
             if alternate:
                 shown = "\n".join(text.split("\n")[: height() - 1])
@@ -146,7 +146,7 @@ class Terminal:
             self.update(detail)
             return
         self._step, self._round = name, ""
-        detail = escaping.lines(detail)
+        detail = safe_text.lines(detail)
         self._last_draw = 0.0
         if self.quiet:
             return
@@ -158,7 +158,7 @@ class Terminal:
 
     def update(self, detail: str) -> None:
         """Show the step's progress: redrawn on a terminal, elsewhere only with -v."""
-        detail = escaping.lines(detail)
+        detail = safe_text.lines(detail)
         if self.quiet:
             return
         if not self.live:
@@ -172,7 +172,7 @@ class Terminal:
         """Print a line, its first word in a colour where one is given."""
         if not self.quiet:
             head, _, body = text.partition(" ") if color else ("", "", text)
-            self._say(escaping.lines(body), f"{head} " if head else "", color)
+            self._say(safe_text.lines(body), f"{head} " if head else "", color)
 
     def round(self, progress: RoundProgress) -> None:
         """Show the round that ended, the time and the intervals so far: one line that is redrawn on a terminal, a line
@@ -193,24 +193,24 @@ class Terminal:
         """Suggest the command to type next."""
         if not self.quiet:
             space, comment = ("   # ", remark) if remark else ("", "")
-            command, columns = escaping.line(command), width_of(self.err)
+            command, columns = safe_text.line(command), width_of(self.err)
             if columns is not None and len(f"next: {command}{space}{comment}") > columns:
                 command, space, comment = folded_command(command, columns - len("next: ")), "", ""
             self._write_lines(f"{self._stamp()}{self._paint('next:', 'cyan')} {command}{space}{comment}")
 
     def warn(self, text: str) -> None:
         """Print a warning; also when quiet."""
-        self._say(escaping.lines(text), "warning: ", "yellow")
+        self._say(safe_text.lines(text), "warning: ", "yellow")
 
     def error(self, message: str, hint: str | None) -> None:
         """Show an error and what to do next."""
-        self._say(escaping.lines(message), "error: ", "red")
+        self._say(safe_text.lines(message), "error: ", "red")
         if hint:
-            self._say(escaping.lines(hint), "hint: ", "cyan")
+            self._say(safe_text.lines(hint), "hint: ", "cyan")
 
     def aside(self, text: str) -> None:
         """Print a text as it is; also when quiet."""
-        self._write_lines(escaping.document(text))
+        self._write_lines(safe_text.document(text))
 
     def _write_lines(self, text: str) -> None:
         self._finish_line()
@@ -232,10 +232,10 @@ class Terminal:
         self._finish_line()
         try:
             if typed:
-                self._say(escaping.lines(question))
+                self._say(safe_text.lines(question))
                 agreed = click.prompt(f"Type {typed} to confirm", err=True, default="", show_default=False) == typed
             else:
-                agreed = click.confirm(escaping.lines(question), err=True)
+                agreed = click.confirm(safe_text.lines(question), err=True)
         except click.Abort:
             self._say("")
             agreed = False

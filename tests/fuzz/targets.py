@@ -10,7 +10,7 @@ import json
 import unicodedata
 from pathlib import Path
 
-from mpctl import bounded, escaping
+from mpctl import bounded, safe_text
 from mpctl.app.change.change import unified
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.block import Block, BlockError, corrected, prompt_digest
@@ -63,7 +63,7 @@ def masking(data):
     shown = masked(text)
     assert shown.count("\n") == text.count("\n")
     assert masked(shown) == shown
-    unsafe = {c for c in escaping.document(shown) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
+    unsafe = {c for c in safe_text.document(shown) if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")}
     assert unsafe <= set("\n\t\u200c\u200d")
 
 

@@ -8,8 +8,8 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.platform.local.files import last_log_line
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.quotations import without_requests, without_texts
 from mpctl.rollout.ports import Endpoint, LoadOrder
+from mpctl.safe_text import without_requests, without_texts
 
 PROMPT = "Mrs. Müller, born 3 May,\nIBAN DE02 1203 0000"
 

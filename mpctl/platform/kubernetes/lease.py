@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from mpctl import commands, escaping
+from mpctl import commands, safe_text
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.client import MANAGER, Client
@@ -66,7 +66,7 @@ class Holder:
         """For messages."""
         foreign = f", written by {self.written_by} and not by mpctl" if self.written_by else ""
         purpose = f", mpctl {self.purpose}" if self.purpose else ""
-        return escaping.line(f"{self.who}{purpose}, last heartbeat {self.renewed}{foreign}")
+        return safe_text.line(f"{self.who}{purpose}, last heartbeat {self.renewed}{foreign}")
 
 
 def holder_of(lease: Json | None) -> Holder | None:

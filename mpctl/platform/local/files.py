@@ -29,7 +29,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.quotations import without_requests
+from mpctl.safe_text import without_requests
 
 _SCRATCH, _IN_USE = "scratch", "in-use"
 RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"

@@ -19,8 +19,8 @@ from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.run import Calibration
 from mpctl.platform import http
 from mpctl.platform.load import LoadClient
-from mpctl.quotations import conceal
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, Sent
+from mpctl.safe_text import conceal
 
 _WHOLE_BYTES = 64 * 2**20  # larger files are told by size, first and last MiB, or a digest would take minutes
 _PART_BYTES = 2**20

@@ -40,9 +40,9 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
-from mpctl.quotations import telling_lines
 from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
+from mpctl.safe_text import telling_lines
 
 _RESTARTED = "# mpctl: restarted at "
 _STOP_TIMEOUT_S = 45.0  # two signals, after the last request

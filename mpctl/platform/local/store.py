@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from mpctl import bounded, commands, escaping
+from mpctl import bounded, commands, safe_text
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
@@ -239,6 +239,6 @@ def _holder(note: Path) -> str:
     try:
         record = bounded.loads(note.read_text(encoding="utf-8"))
         holder = f"{record['who']} (pid {record['pid']}, {record['purpose']}, since {record['since']})"
-        return escaping.line(holder)
+        return safe_text.line(holder)
     except (OSError, ValueError, KeyError, TypeError):
         return "another mpctl"

@@ -14,13 +14,13 @@ from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec
-from mpctl.quotations import conceal
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
 from mpctl.rollout.steps.candidate import await_ready
+from mpctl.safe_text import conceal
 
 
 def measure_alternating(context: Context, operation: Operation) -> Measured:

@@ -31,8 +31,8 @@ from mpctl.platform.kubernetes.service.conditions import (
 )
 from mpctl.platform.kubernetes.service.container import engine_container, key_of, port_of
 from mpctl.platform.kubernetes.service.shapes import shape_of
-from mpctl.quotations import telling_lines, without_requests
 from mpctl.rollout.ports import Endpoint, Phase
+from mpctl.safe_text import telling_lines, without_requests
 
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
