@@ -15,7 +15,7 @@ from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
 from mpctl.methods import METHODS
-from mpctl.methods.preflight.rule import NAMES_NO_SCHEME
+from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}

@@ -12,7 +12,7 @@ from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import Service, plain_secrets
 from mpctl.methods import ServiceFacts
-from mpctl.methods.preflight.rule import NAMES_NO_SCHEME
+from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
 

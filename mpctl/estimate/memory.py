@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 
 from mpctl.estimate.shape import GIB, Shape
-from mpctl.methods.preflight.rule import Finding
+from mpctl.methods.preflight.preflight_rule import Finding
 
 SOURCE = "pool = KV bytes / (target + draft KV per token); seven logged pools within 0.3 % (tomasruizt/vllm-scripts)"
 # Float32 buffers of max-num-seqs * vocabulary that speculation adds, at least and at most.

@@ -6,7 +6,7 @@ disk, a cluster or a terminal.
 """
 
 from mpctl.manifest.documents import load, load_one, load_values, select, speculation_of
-from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.merge.foreign_changes import RESTARTED_AT, foreign_changes
 from mpctl.manifest.redact import masked, plain_secrets, redacted, split_secrets
 from mpctl.manifest.service import Service, Storage

@@ -10,7 +10,7 @@ import copy
 
 from mpctl.errors import InputError
 from mpctl.manifest.documents import load, load_one
-from mpctl.manifest.engine.command import parse
+from mpctl.manifest.engine.engine_command import parse
 from mpctl.manifest.kinds.adapter import ManifestFile
 from mpctl.manifest.kinds.inference_service import COPY_OF
 from mpctl.manifest.service import Service

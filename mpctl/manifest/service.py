@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand, parse
+from mpctl.manifest.engine.engine_command import EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.speculation import rewrite, setting
 from mpctl.manifest.speculation.additional import without_variable
@@ -38,7 +38,7 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Source:
+class ManifestSource:
     """The place of a service in its file, and of its engine's words."""
 
     origin: Origin
@@ -80,7 +80,7 @@ class Service:
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
     copy_of: str | None = None  # the runtime that ``runtime`` is a copy of, made for this service alone
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
-    source: Source | None = field(default=None, repr=False, compare=False)
+    source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
     def speculation(self) -> dict[str, Json] | None:
         """The speculative setting on the command line, typed as vLLM types it; None when there is none.
@@ -188,7 +188,7 @@ class Service:
         return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> ManifestSource:
         if self.source is None:
             raise ValueError("this Service was not made by load()")
         return self.source

@@ -6,9 +6,9 @@ is :func:`engine_opinion`, which asks an installed vLLM and is imported by nobod
 
 from __future__ import annotations
 
-from mpctl.methods.build import build, parse_config
+from mpctl.methods.build_spec import build, parse_config
 from mpctl.methods.preflight.checks import asks_for, preflight_findings, unknowns
-from mpctl.methods.preflight.rule import Finding, ServiceFacts
+from mpctl.methods.preflight.preflight_rule import Finding, ServiceFacts
 from mpctl.methods.spec import Spec, from_config
 from mpctl.methods.table import METHODS
 from mpctl.methods.versions import parse_version

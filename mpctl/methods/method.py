@@ -13,7 +13,7 @@ ParallelDrafting = Literal["never", "optional", "required", "implied"]
 
 
 @dataclass(frozen=True)
-class Floor:
+class ReleaseFloor:
     """The first release that has a method, as a ceiling the first that no longer has it, and the source."""
 
     version: Version
@@ -67,8 +67,8 @@ class Method:
     summary: str
     needs_draft: NeedsDraft = "none"
     defaults: tuple[tuple[str, int | bool], ...] = ()
-    floor: Floor | None = None
-    ceiling: Floor | None = None
+    floor: ReleaseFloor | None = None
+    ceiling: ReleaseFloor | None = None
     key_groups: frozenset[KeyGroup] = frozenset()
     own_keys: tuple[str, ...] = ()
     parallel_drafting: ParallelDrafting = "never"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mpctl.methods.method import Floor, KeyGroup, Method, Variant
+from mpctl.methods.method import KeyGroup, Method, ReleaseFloor, Variant
 
 _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
@@ -30,7 +30,7 @@ _ROWS = (
         "ngram",
         "Prompt lookup on the CPU: free of weights, good where the output repeats the input.",
         defaults=_LOOKUP_DEFAULTS,
-        floor=Floor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
+        floor=ReleaseFloor((0, 9, 0), "vLLM #16883: no effect on the V1 engine in 0.8.3 and 0.8.4; docs v0.9.1"),
         key_groups=_LOOKUP,
         aliases=("[ngram]",),
         disables_async_scheduling=True,
@@ -46,7 +46,7 @@ _ROWS = (
         "ngram_gpu",
         "Prompt lookup on the GPU: as ngram, but keeps async scheduling.",
         defaults=_LOOKUP_DEFAULTS,
-        floor=Floor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
+        floor=ReleaseFloor((0, 18, 0), "vLLM PR #29184, release notes v0.18.0"),
         key_groups=_LOOKUP,
         needs_gpu=True,
         published_ratios=True,
@@ -57,7 +57,7 @@ _ROWS = (
         "suffix",
         "Suffix trees over this and earlier requests: repetitive agents and edits.",
         # defaults: vLLM 0.32.0: K up to suffix_decoding_max_tree_depth (24), 10000 cached requests
-        floor=Floor((0, 12, 0), "vLLM PR #25784"),
+        floor=ReleaseFloor((0, 12, 0), "vLLM PR #25784"),
         key_groups=frozenset({"trees"}),
         remembers_answers=True,
         k_from="method",
@@ -80,7 +80,7 @@ _ROWS = (
         needs_draft="head",
         # Alauda guide (K 3 on Llama-3.1-8B) and vLLM's acceptance test (K 3)
         defaults=_K3,
-        floor=Floor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
+        floor=ReleaseFloor((0, 9, 0), "vLLM PR #16937 (April 2025); docs v0.9.1"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="optional",
@@ -105,7 +105,7 @@ _ROWS = (
         needs_draft="head",
         # P-EAGLE model cards: K 5 (gpt-oss-120b) to 7 (gpt-oss-20b)
         defaults=(("num_speculative_tokens", 5), ("parallel_drafting", True)),
-        floor=Floor((0, 16, 0), "vLLM PR #32887; vLLM blog 2026-03-13"),
+        floor=ReleaseFloor((0, 16, 0), "vLLM PR #32887; vLLM blog 2026-03-13"),
         key_groups=_DRAFT,
         parallel_drafting="required",
         checkpoint="eagle3",
@@ -128,7 +128,7 @@ _ROWS = (
         needs_draft="head",
         # vLLM #20780: EAGLE-LLaMA3.1-Instruct-8B measured at K 3
         defaults=_K3,
-        floor=Floor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
+        floor=ReleaseFloor((0, 9, 0), "vLLM docs v0.9.1, features/spec_decode"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="optional",
@@ -148,7 +148,7 @@ _ROWS = (
         needs_draft="model",
         # vLLM PR #24322 (K 3..4 measured); best K falls from 5 to 2 with concurrency (Ruiz logs)
         defaults=_K3,
-        floor=Floor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
+        floor=ReleaseFloor((0, 15, 0), "vLLM PR #24322, merged 2026-01-19; #31883: refused in 0.13"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("use_heterogeneous_vocab",),
@@ -167,7 +167,7 @@ _ROWS = (
         needs_draft="optional",
         # vLLM recipes: K 1..5, most models carry one layer; K above that repeats the layer
         defaults=(("num_speculative_tokens", 1),),
-        floor=Floor((0, 11, 0), "vLLM PR #25232: one name, mtp, for every model; earlier engines know *_mtp only"),
+        floor=ReleaseFloor((0, 11, 0), "vLLM PR #25232: one name for every model; earlier engines know *_mtp only"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         own_keys=("index_share_for_mtp_iteration",),
@@ -190,8 +190,8 @@ _ROWS = (
         needs_draft="head",
         # vLLM 0.32.0 MedusaConfig: 5 heads when the checkpoint does not say
         defaults=(("num_speculative_tokens", 5),),
-        floor=Floor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
-        ceiling=Floor((0, 33, 0), "the wheel of vLLM 0.33.0 has no Medusa"),
+        floor=ReleaseFloor((0, 10, 0), "vLLM PR #18541 thread (June 2025): the V1 engine has Medusa, limited"),
+        ceiling=ReleaseFloor((0, 33, 0), "the wheel of vLLM 0.33.0 has no Medusa"),
         key_groups=_DRAFT,
         checkpoint="medusa",
         for_one_target=True,
@@ -213,7 +213,7 @@ _ROWS = (
         disables_async_scheduling=True,
         v1_runner=False,
         v2_runner=False,
-        ceiling=Floor((0, 33, 0), "the wheel of vLLM 0.33.0 has no MLP speculator"),
+        ceiling=ReleaseFloor((0, 33, 0), "the wheel of vLLM 0.33.0 has no MLP speculator"),
         notes=("vLLM 0.32.0 has no proposer for it; it ended with the V0 engine.",),
     ),
     Method(
@@ -223,7 +223,7 @@ _ROWS = (
         needs_draft="head",
         # speculators' DFlash cards: K 7 (blocks of 8); z-lab's blocks of 16 use K 15
         defaults=(("num_speculative_tokens", 7),),
-        floor=Floor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
+        floor=ReleaseFloor((0, 20, 0), "z-lab DFlash cards and vLLM release notes"),
         adaptive_since=_ESTIMATED,
         key_groups=_DRAFT,
         parallel_drafting="implied",

@@ -10,7 +10,7 @@ from typing import Any
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.manifest import masked, speculation_of
 from mpctl.manifest.merge.differences import MISSING
-from mpctl.manifest.merge.restore import Clash, ClashError, kept_fields, merge, own_changes
+from mpctl.manifest.merge.three_way import Clash, ClashError, kept_fields, merge, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, Decision, History, confirmed, in_place_of

@@ -18,7 +18,7 @@ _LAYERS = next(row.name for row in METHODS.values() if row.target_layers)
 
 
 @dataclass(frozen=True)
-class Expected:
+class PublishedAcceptance:
     """A published acceptance length: ``tokens`` per verification, the verifier's own included, at ``k`` drafts.
 
     ``temperature`` is None where the source does not say.
@@ -56,7 +56,7 @@ class Draft:
     loaded_gib: float | None = None
     kv_pool_factor: float | None = None
     context: int | None = None
-    expected: tuple[Expected, ...] = ()
+    expected: tuple[PublishedAcceptance, ...] = ()
     per_position: tuple[float, ...] = ()
     engine: str = "vllm"
     plugin: str | None = None
@@ -210,7 +210,7 @@ def _numbers(name: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DraftChoice:
     """The draft for one method and target, and the reason."""
 
     draft: Draft
@@ -219,7 +219,7 @@ class Choice:
 
 def choose(
     catalogue: Catalogue, target: str | None, method: str, *, engine_version: str | None = None
-) -> Choice | None:
+) -> DraftChoice | None:
     """The first draft of ``target`` that ``--spec method`` can load on vLLM; None when the method needs none named.
 
     Raises:
@@ -247,7 +247,7 @@ def choose(
         if reason is None:
             form = "" if draft.target.lower() == target.lower() else f", which {target} is a quantised form of,"
             where = draft.file or "the catalogue"
-            return Choice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
+            return DraftChoice(draft, f"first draft of {draft.target}{form} for {method} in {where}")
         passed.append(f"{draft.name} {reason}")
     if optional:
         return None

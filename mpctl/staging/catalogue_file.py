@@ -16,7 +16,7 @@ from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, parse_version
 from mpctl.methods.spec import cli_name
-from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Expected, Family
+from mpctl.staging.catalogue import NATIVE, Catalogue, Draft, Family, PublishedAcceptance
 from mpctl.yaml_lines import Node, documents
 
 ENGINES = ("vllm", "sglang")
@@ -113,14 +113,14 @@ def _family(node: Node, sources: Mapping[str, str]) -> Family:
     return family
 
 
-def _expected(node: Node) -> Expected:
+def _expected(node: Node) -> PublishedAcceptance:
     tokens = _real(node, "tokens", 1000.0)
     if tokens is None or tokens < 1:
         raise node.error("tokens", "an acceptance length is at least 1: it counts the token verification itself yields")
     k = node.number("k", low=1, high=256)
     if tokens > k + 1:
         raise node.error("tokens", f"{tokens:g} tokens cannot come from K={k}: the most is {k + 1}")
-    made = Expected(k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0))
+    made = PublishedAcceptance(k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0))
     node.done()
     return made
 

@@ -10,7 +10,7 @@ from mpctl.errors import InputError
 from mpctl.manifest import Service, Storage
 from mpctl.manifest.text.view import text_of
 from mpctl.manifest.text.yaml_tree import data
-from mpctl.staging.kserve import Release, release
+from mpctl.staging.kserve_storage import Release, release
 
 OPTION = "--staging-mode"
 REPOSITORY = re.compile(r"[\w-][\w.-]*/[\w.-]+")
@@ -31,7 +31,7 @@ _OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 
 
 @dataclass(frozen=True)
-class Cluster:
+class StagingCluster:
     """Facts about the cluster that runs the service; None is unknown.
 
     ``claim``: a volume claim that may hold the draft; ``shared``: whether pods of several nodes can mount it;
@@ -169,7 +169,7 @@ class StagingPlan:
 class StagingContext:
     """A service, a draft and a cluster, with what the rules of staging ask about."""
 
-    def __init__(self, service: Service, draft: DraftSource, cluster: Cluster) -> None:
+    def __init__(self, service: Service, draft: DraftSource, cluster: StagingCluster) -> None:
         self.service, self.draft, self.cluster = service, draft, cluster
         self.kserve: Release | None = release(cluster.kserve)
         predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
@@ -217,7 +217,7 @@ class StagingContext:
 
 
 def document_of(service: Service) -> dict[str, Any]:
-    """The document of an InferenceService as :func:`mpctl.staging.kserve.problems` judges it; numbers are text."""
+    """The document of an InferenceService as the rules of :mod:`mpctl.staging.kserve_storage` judge it."""
     assert service.source is not None
     document: dict[str, Any] = data(service.source.origin.document.root)
     return document

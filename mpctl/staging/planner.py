@@ -1,8 +1,8 @@
 """Plan the staging of a draft: the modes that this service and cluster allow, and the reason for the best one.
 
 Pure. A service, a draft and what is known of the cluster go in; the edited service, what has to be prepared before
-it, and what a rollback removes and leaves come out. KServe's rules are :mod:`mpctl.staging.kserve`; the bytes are
-:mod:`mpctl.manifest.draft_storage`. A mode is one row of :data:`MODES`.
+it, and what a rollback removes and leaves come out. KServe's rules are :mod:`mpctl.staging.kserve_storage`; the bytes
+are :mod:`mpctl.manifest.draft_storage`. A mode is one row of :data:`MODES`.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import PurePosixPath
 from mpctl.errors import InputError
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, with_claim, with_entry
-from mpctl.staging.kserve import NEWEST, OLDEST, SEVERAL_IMAGES, common_parent, is_native, is_oci, problems
+from mpctl.staging.kserve_storage import NEWEST, OLDEST, SEVERAL_IMAGES, common_parent, is_native, is_oci, problems
 from mpctl.staging.modes import (
     DOWNLOADS,
     OPTION,
-    Cluster,
     DraftSource,
     ModeCheck,
+    StagingCluster,
     StagingContext,
     StagingPlan,
     document_of,
@@ -37,7 +37,9 @@ class StagingMode:
     plan: Callable[[StagingContext, str], StagingPlan]  # of a context and the reason for this mode
 
 
-def plan_staging(service: Service, draft: DraftSource, cluster: Cluster, *, mode: str | None = None) -> StagingPlan:
+def plan_staging(
+    service: Service, draft: DraftSource, cluster: StagingCluster, *, mode: str | None = None
+) -> StagingPlan:
     """Plan how ``draft`` reaches the pod of ``service``: by ``mode``, else by the best one available.
 
     Raises:

@@ -12,7 +12,7 @@ from typing import Any
 from mpctl.manifest import Service
 from mpctl.methods import parse_version
 from mpctl.methods.versions import show
-from mpctl.staging.modes import Cluster, hub_name
+from mpctl.staging.modes import StagingCluster, hub_name
 
 # KServe's own downloader, of the release that is installed; it takes a source and a path, as in its init container.
 _INITIALIZER = "kserve/storage-initializer"
@@ -47,7 +47,7 @@ def containerfile(source: str, base: str | None) -> str:
     return _CONTAINERFILE.format(fetch=fetch, base=base or _BASE)
 
 
-def download_job(service: Service, source: str, claim: str, folder: str, cluster: Cluster) -> dict[str, Any]:
+def download_job(service: Service, source: str, claim: str, folder: str, cluster: StagingCluster) -> dict[str, Any]:
     """A Job that downloads ``source`` into ``folder`` of the claim with KServe's own initializer.
 
     The name carries a digest, because a Job's template cannot be changed. The cluster's ``token_secret`` is a Secret

@@ -19,7 +19,7 @@ from mpctl.methods.preflight.drain import (
     waiting_hook,
 )
 from mpctl.methods.versions import parse_version
-from mpctl.staging.kserve import OLDEST, SEVERAL_IMAGES
+from mpctl.staging.kserve_storage import OLDEST, SEVERAL_IMAGES
 from stacks.services.documents import CONTAINER_SECURITY, named
 from stacks.services.values import VOLUME, Service, drain_of
 

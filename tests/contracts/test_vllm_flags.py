@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from mpctl.manifest.engine import command
+from mpctl.manifest.engine import engine_command as command
 
 
 @pytest.fixture(scope="module")

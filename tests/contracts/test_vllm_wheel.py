@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.experiment import counters
-from mpctl.manifest.engine import command
+from mpctl.manifest.engine import engine_command as command
 from mpctl.methods import METHODS
 from mpctl.methods.keys import INTERNAL, KEYS
 from mpctl.methods.table import UNMANAGED

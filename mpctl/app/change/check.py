@@ -25,7 +25,7 @@ from mpctl.estimate.memory import (
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import Check, match
-from mpctl.methods.preflight.rule import ordered
+from mpctl.methods.preflight.preflight_rule import ordered
 
 
 @dataclass(frozen=True)

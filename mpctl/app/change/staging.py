@@ -12,8 +12,8 @@ from mpctl.estimate.shape import gpu_gib, gpus
 from mpctl.manifest import Service
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, without_draft
 from mpctl.methods import Finding, Spec
-from mpctl.staging.kserve import release
-from mpctl.staging.modes import Cluster, DraftSource, StagingPlan
+from mpctl.staging.kserve_storage import release
+from mpctl.staging.modes import DraftSource, StagingCluster, StagingPlan
 from mpctl.staging.planner import plan_staging
 
 
@@ -44,9 +44,9 @@ def check_options(request: SpeculationRequest) -> None:
         raise InputError(f"{request.gpu!r} is not in the table", field="--gpu", hint=f"known: {', '.join(gpus())}")
 
 
-def cluster_of(request: StagingRequest, kserve: str | None = None) -> Cluster:
+def cluster_of(request: StagingRequest, kserve: str | None = None) -> StagingCluster:
     """The facts about the cluster. ``kserve``: its release as read, where the request names none."""
-    return Cluster(
+    return StagingCluster(
         kserve=request.kserve_version or kserve,
         air_gapped=request.air_gapped,
         node_disk_gib=request.node_disk_gib,
@@ -102,7 +102,7 @@ def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:
     """The staging plan in a preflight; a draft that must be prepared refuses until the user overrides that."""
     if plan is None:
         return ()
-    source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve.py"
+    source = "kserve/kserve v0.19.0 and v0.20.0, restated in mpctl/staging/kserve_storage.py"
     notes = (f"{plan.mode}: {plan.reason}; {'; '.join(plan.steps)}", *plan.warnings)
     if plan.mode == "present":
         source, notes = "the manifest's mounts; their contents cannot be listed from here", plan.warnings

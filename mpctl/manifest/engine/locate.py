@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand
-from mpctl.manifest.text.shell import ShellError, Word, commands
+from mpctl.manifest.engine.engine_command import EngineCommand
+from mpctl.manifest.text.shell_words import ShellError, ShellWord, commands
 from mpctl.manifest.text.view import View, text_of
 
 VARIABLE = "VLLM_ADDITIONAL_ARGS"
@@ -26,7 +26,7 @@ _BRACES = re.compile(r"\{[^{}]*(?:,|\.\.)[^{}]*\}", re.DOTALL)
 
 
 @dataclass(frozen=True)
-class Evaluated:
+class EvaluatedArguments:
     """The place of such arguments in the manifest.
 
     ``pod``: the mapping that has, or gets, the pod template under ``key``. ``container``: the engine's, None when the
@@ -37,14 +37,14 @@ class Evaluated:
     key: str
     container: View | None
     value: View | None
-    words: Mapping[str, tuple[Word, ...]]
+    words: Mapping[str, tuple[ShellWord, ...]]
 
-    def of(self, item: View) -> tuple[Word, ...]:
+    def of(self, item: View) -> tuple[ShellWord, ...]:
         """The words of one scalar."""
         return self.words[item.path]
 
 
-def evaluated_words(item: View) -> tuple[Word, ...]:
+def evaluated_words(item: View) -> tuple[ShellWord, ...]:
     """The words that a shell makes of the scalar at ``item``.
 
     Raises:
@@ -66,7 +66,7 @@ def evaluated_words(item: View) -> tuple[Word, ...]:
     return tuple(shell_commands[0][:-1])
 
 
-def is_split(text: str, word: Word) -> bool:
+def is_split(text: str, word: ShellWord) -> bool:
     """Return whether the shell makes several words of one by expanding its braces."""
     return _BRACES.search(_QUOTED.sub("", text[word.start : word.end])) is not None
 
@@ -90,7 +90,7 @@ _NO_ENGINE_HINT = "start vLLM with `vllm serve` or `python -m vllm.entrypoints.o
 
 
 @dataclass(frozen=True)
-class Token:
+class ArgumentToken:
     """One word of the engine's command line.
 
     ``item`` is the list item it stands in, item ``index`` of ``listing``; ``word`` is set when that item is a shell
@@ -102,7 +102,7 @@ class Token:
     listing: View
     index: int
     item: View
-    word: Word | None = None
+    word: ShellWord | None = None
     expanded: bool = False
     names: tuple[str, ...] = ()
     split: bool = False
@@ -113,9 +113,9 @@ class Script:
     """The shell script that starts the engine: its item and the words of the one command that does."""
 
     item: View
-    words: tuple[Word, ...]
+    words: tuple[ShellWord, ...]
     first: int
-    others: tuple[Word, ...]
+    others: tuple[ShellWord, ...]
 
 
 @dataclass(frozen=True)
@@ -126,18 +126,18 @@ class Engine:
     """
 
     home: View
-    tokens: tuple[Token, ...]
+    tokens: tuple[ArgumentToken, ...]
     entrypoint: tuple[str, ...] | None
     script: Script | None
     env: Mapping[str, str | None]
-    evaluated: Evaluated | None = None
+    evaluated: EvaluatedArguments | None = None
     key: str = "args"
 
     @property
     def command(self) -> EngineCommand:
         return EngineCommand(tuple(token.text for token in self.tokens), self.entrypoint)
 
-    def words_of(self, item: View) -> tuple[Word, ...]:
+    def words_of(self, item: View) -> tuple[ShellWord, ...]:
         """The words of the engine's command that one scalar holds."""
         if self.evaluated is not None:
             return self.evaluated.of(item)
@@ -186,7 +186,7 @@ def locate(home: View) -> Engine:
     Raises :class:`InputError` when a command is given and no single vLLM start can be found in it.
     """
     env = dict(environment(home))
-    tokens: list[Token] = []
+    tokens: list[ArgumentToken] = []
     started = False
     for part in ("command", "args"):
         listing = home.get(part)
@@ -214,7 +214,7 @@ def listed(home: View, key: str) -> Engine:
     return Engine(home, tokens, None, None, {}, key=key)
 
 
-def _token(listing: View, index: int, item: View, env: Mapping[str, str | None]) -> Token:
+def _token(listing: View, index: int, item: View, env: Mapping[str, str | None]) -> ArgumentToken:
     raw = item.text()
     names: list[str] = []
 
@@ -229,7 +229,7 @@ def _token(listing: View, index: int, item: View, env: Mapping[str, str | None])
         return match.group() if value is None else value
 
     text = _REFERENCE.sub(fill, raw)
-    return Token(text, listing, index, item, None, bool(names), tuple(names))
+    return ArgumentToken(text, listing, index, item, None, bool(names), tuple(names))
 
 
 def _start(words: Sequence[str]) -> tuple[int, int] | None:
@@ -245,7 +245,7 @@ def _start(words: Sequence[str]) -> tuple[int, int] | None:
     return None
 
 
-def _shell(tokens: Sequence[Token]) -> int | None:
+def _shell(tokens: Sequence[ArgumentToken]) -> int | None:
     """The index of the script when the words are ``sh -c <script>``, else None."""
     names = [token.text.rpartition("/")[2] for token in tokens]
     shell = next((i for i, name in enumerate(names) if name not in _INITS), None)
@@ -265,7 +265,7 @@ def _shell(tokens: Sequence[Token]) -> int | None:
     return None
 
 
-def _from_script(home: View, tokens: Sequence[Token], index: int, env: Mapping[str, str | None]) -> Engine:
+def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: Mapping[str, str | None]) -> Engine:
     holder = tokens[index]
     script = holder.item.text()
     known = {name: value for name, value in env.items() if value is not None}
@@ -281,23 +281,25 @@ def _from_script(home: View, tokens: Sequence[Token], index: int, env: Mapping[s
         raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
     words, (first, after) = starts[0]
     others = tuple(word for command in shell_commands if command is not words for word in command)
-    made: list[Token] = []
+    made: list[ArgumentToken] = []
     for word in words[after:]:
         if word.text in _ALL_POSITIONAL and word.expanded:
             made += tokens[index + 2 :]
         else:
-            made.append(Token(word.text, holder.listing, holder.index, holder.item, word, word.expanded, word.names))
+            made.append(
+                ArgumentToken(word.text, holder.listing, holder.index, holder.item, word, word.expanded, word.names)
+            )
     name = tuple(word.text for word in words[first:after])
     return Engine(home, tuple(made), name, Script(holder.item, tuple(words), after, others), env)
 
 
-def _engine_start(words: Sequence[Word]) -> tuple[int, int] | None:
+def _engine_start(words: Sequence[ShellWord]) -> tuple[int, int] | None:
     if not words or words[0].text in _QUIET:
         return None
     return _start([word.text for word in words])
 
 
-def is_all_positional(word: Word) -> bool:
+def is_all_positional(word: ShellWord) -> bool:
     """Return whether this is ``"$@"``, which stands for the list items after the script."""
     return word.expanded and word.text in _ALL_POSITIONAL
 
@@ -311,8 +313,8 @@ def engine_of(pod: View, key: str, container: View | None) -> Engine:
     Raises:
         InputError: a shell cannot read one of them, or the variable comes from elsewhere.
     """
-    words: dict[str, tuple[Word, ...]] = {}
-    tokens: list[Token] = []
+    words: dict[str, tuple[ShellWord, ...]] = {}
+    tokens: list[ArgumentToken] = []
     value = None if container is None else _value(container)
     env = () if container is None else environment(container)
     if value is not None and container is not None:
@@ -327,7 +329,7 @@ def engine_of(pod: View, key: str, container: View | None) -> Engine:
         ENTRYPOINT,
         None,
         {name: text for name, text in env if name != VARIABLE},
-        Evaluated(pod, key, container, value, words),
+        EvaluatedArguments(pod, key, container, value, words),
     )
 
 
@@ -346,10 +348,10 @@ def _value(container: View) -> View | None:
     return variable_value
 
 
-def _tokens(listing: View, index: int, item: View, words: dict[str, tuple[Word, ...]]) -> list[Token]:
+def _tokens(listing: View, index: int, item: View, words: dict[str, tuple[ShellWord, ...]]) -> list[ArgumentToken]:
     evaluated = words[item.path] = evaluated_words(item)
     text = item.text()
     return [
-        Token(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word))
+        ArgumentToken(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word))
         for word in evaluated
     ]

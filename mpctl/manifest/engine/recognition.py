@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand
+from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.engine.locate import mentions_vllm
 from mpctl.manifest.text.view import View
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import listed, locate
-from mpctl.manifest.service import Origin, Service, Source, model_of
+from mpctl.manifest.service import ManifestSource, Origin, Service, model_of
 from mpctl.manifest.text.view import View, text_of
 
 OPTION = "--chart-key"
@@ -99,7 +99,7 @@ def read(root: View, layout: Layout, text: str, origin: Origin) -> Service:
         model=layout.model or model_of(engine),
         storage=(),
         line=home.node.line,
-        source=Source(origin, engine),
+        source=ManifestSource(origin, engine),
     )
 
 

@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import EngineCommand, parse
+from mpctl.manifest.engine.engine_command import EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine, environment, is_all_positional, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
 from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
-from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
+from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.speculation.setting import is_speculative
 from mpctl.manifest.text.view import View, text_of
 
@@ -42,12 +42,12 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     own = locate(container)
     copy_of = None if runtime is None else runtime.copy_of
     engine, of_runtime = own, () if runtime is None else locate(runtime.container).command.argv
-    source = Source(origin, own, predictor, obstacle=_unreached(container, runtime))
+    source = ManifestSource(origin, own, predictor, obstacle=_unreached(container, runtime))
     if runtime is not None and copy_of is not None:
         engine, of_runtime = locate(runtime.container), ()
         shared = file.documents[runtime.number], runtime.number
         obstacle = _set_twice(container, own)
-        source = Source(origin, engine, predictor, obstacle=obstacle, shared=shared, container=container)
+        source = ManifestSource(origin, engine, predictor, obstacle=obstacle, shared=shared, container=container)
     storage = _storage(predictor)
     command = EngineCommand((*of_runtime, *own.command.argv))
     require_generation(container, command, *(artifact.uri for artifact in storage))

@@ -17,7 +17,7 @@ from mpctl.manifest.engine.locate import VARIABLE, Engine, engine_of, environmen
 from mpctl.manifest.engine.recognition import require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
 from mpctl.manifest.kinds.pods import is_vllm
-from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
+from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.speculation.additional import CONTAINER
 from mpctl.manifest.text.view import View, text_of
 
@@ -89,7 +89,7 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         line=root.node.line,
         runtime=", ".join(config for config, _ in base.containers) or None,
         runtime_args=inherited,
-        source=Source(origin, engine, spec.get("template") if container is not None else None, peers, obstacle),
+        source=ManifestSource(origin, engine, spec.get("template") if container is not None else None, peers, obstacle),
     )
 
 

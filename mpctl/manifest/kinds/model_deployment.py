@@ -11,7 +11,7 @@ from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
 from mpctl.manifest.kinds.pods import words
-from mpctl.manifest.service import Origin, Service, Source, model_of
+from mpctl.manifest.service import ManifestSource, Origin, Service, model_of
 from mpctl.manifest.text.view import View, text_of
 
 API = "modelplane.ai/v1alpha1"
@@ -41,7 +41,7 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         storage=(),
         line=root.node.line,
         endpoints=endpoints,
-        source=Source(origin, engine),
+        source=ManifestSource(origin, engine),
     )
 
 

@@ -24,7 +24,7 @@ from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import Engine, environment, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import is_vllm_start, not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.service import Origin, Service, Source, Storage, model_of
+from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
 RUNTIME_CONTAINER = "kserve-container"
@@ -108,7 +108,7 @@ def service_of_pod(
         storage=claims(pod, container, model),
         line=root.node.line,
         endpoints=users,
-        source=Source(origin, engine, pod, peers),
+        source=ManifestSource(origin, engine, pod, peers),
     )
 
 

@@ -14,21 +14,21 @@ from itertools import pairwise
 from typing import Any, Final
 
 from mpctl.manifest.draft_storage import DRAFT_MOUNT, VOLUME
-from mpctl.manifest.engine.command import canonical, parse
+from mpctl.manifest.engine.engine_command import canonical, parse
 from mpctl.manifest.speculation.setting import is_speculative
 
 ARGUMENTS = ("args", "command")
 _NAMED_BY = ("mountPath", "name", "uri")
 
 
-class Missing:
+class MissingValue:
     """The value of a field that a manifest does not have."""
 
     def __repr__(self) -> str:
         return "(not set)"
 
 
-MISSING: Final = Missing()
+MISSING: Final = MissingValue()
 Items = dict[str, Any]
 
 

@@ -6,7 +6,7 @@ made is told by its form: the container has nothing but ``env``, written first, 
 
 from __future__ import annotations
 
-from mpctl.manifest.engine.locate import VARIABLE, Engine, Evaluated
+from mpctl.manifest.engine.locate import VARIABLE, Engine, EvaluatedArguments
 from mpctl.manifest.text.entries import add_entry, add_item, block_lines, cut_entry, cut_item
 from mpctl.manifest.text.list_items import Cut, has_key
 from mpctl.manifest.text.view import View, text_of
@@ -14,7 +14,7 @@ from mpctl.manifest.text.view import View, text_of
 CONTAINER = "main"
 
 
-def add_variable(text: str, place: Evaluated, value: str) -> Cut:
+def add_variable(text: str, place: EvaluatedArguments, value: str) -> Cut:
     """The variable with ``value``, in a container and a template of its own where there are none.
 
     Raises:

@@ -11,12 +11,12 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import is_flag
-from mpctl.manifest.engine.locate import VARIABLE, Engine, Token, is_all_positional
+from mpctl.manifest.engine.engine_command import is_flag
+from mpctl.manifest.engine.locate import VARIABLE, ArgumentToken, Engine, is_all_positional
 from mpctl.manifest.speculation.additional import add_variable, remove_variable
 from mpctl.manifest.text import list_items as listing
 from mpctl.manifest.text.scalar import Piece, escape, pieces, plain_safe, spell
-from mpctl.manifest.text.shell import Word, quote
+from mpctl.manifest.text.shell_words import ShellWord, quote
 from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import Alias, Document, Node, Scalar, Sequence, resolve
 
@@ -31,7 +31,7 @@ class Editor:
     document: Document
     engine: Engine
     cuts: list[listing.Cut] = field(default_factory=list)
-    removed: list[Token] = field(default_factory=list)
+    removed: list[ArgumentToken] = field(default_factory=list)
 
     def result(self) -> str:
         self._remove_all()
@@ -46,7 +46,7 @@ class Editor:
             at = cut.end
         return "".join(parts) + self.text[at:]
 
-    def rewrite(self, token: Token, text: str, *, keep: int = 0, like: Token | None = None) -> None:
+    def rewrite(self, token: ArgumentToken, text: str, *, keep: int = 0, like: ArgumentToken | None = None) -> None:
         """Make the word say ``text``; its first ``keep`` characters are already right and stay as they are.
 
         ``like``: the word beside it whose quoting it follows when its own is only there for need.
@@ -72,7 +72,7 @@ class Editor:
         end = _last(whole, node)
         self.cut(start, max(end, start), body)
 
-    def _rewrite_word(self, token: Token, word: Word, text: str, keep: int) -> None:
+    def _rewrite_word(self, token: ArgumentToken, word: ShellWord, text: str, keep: int) -> None:
         script = token.item.text()
         raw = script[word.start : word.end]
         if keep == 0 or raw[0] in "'\"":
@@ -91,7 +91,7 @@ class Editor:
         at = whole[start - 1].end if start == end else whole[start].start
         self.cut(at, at if start == end else whole[end - 1].end, escape(new, node.style))
 
-    def remove(self, tokens: Seq[Token]) -> None:
+    def remove(self, tokens: Seq[ArgumentToken]) -> None:
         self.removed += tokens
 
     def _remove_all(self) -> None:
@@ -108,7 +108,7 @@ class Editor:
         for view, indexes in lists.values():
             self.cuts += listing.remove(self.text, self.engine.home, view, indexes)
 
-    def _goes_whole(self, token: Token) -> bool:
+    def _goes_whole(self, token: ArgumentToken) -> bool:
         """Return whether every word of an evaluated argument goes, and with them its item."""
         if self.engine.evaluated is None:
             return False
@@ -116,7 +116,7 @@ class Editor:
         gone = [other.word for other in self.removed if other.item == token.item]
         return all(word in gone for word in words)
 
-    def _remove_word(self, token: Token, word: Word) -> None:
+    def _remove_word(self, token: ArgumentToken, word: ShellWord) -> None:
         words, value = self.engine.words_of(token.item), token.item.text()
         before = max((other.end for other in words if other.end <= word.start), default=None)
         if before is None:  # the first word of an evaluated argument: the separator behind it goes instead
@@ -126,7 +126,7 @@ class Editor:
             before = word.start
         self._splice(token.item, before, word.end, "")
 
-    def insert_after(self, token: Token, groups: Seq[Seq[str]]) -> None:
+    def insert_after(self, token: ArgumentToken, groups: Seq[Seq[str]]) -> None:
         """New words directly after ``token``, written as it is; a group is a flag with its value."""
         if not groups:
             return
@@ -139,7 +139,7 @@ class Editor:
             self._direct(token.listing)
             self.cuts += listing.insert(self.text, token.listing, token.index, _flat(groups))
 
-    def _alone(self, token: Token) -> bool:
+    def _alone(self, token: ArgumentToken) -> bool:
         """Return whether an evaluated argument is one word of one list item."""
         evaluated = self.engine.evaluated
         return evaluated is not None and token.item != evaluated.value and len(evaluated.of(token.item)) == 1
@@ -200,7 +200,7 @@ class Editor:
             last -= 1
         self._insert_words(script.item, script.words[last], groups)
 
-    def _insert_words(self, item: View, after: Word, groups: Seq[Seq[str]]) -> None:
+    def _insert_words(self, item: View, after: ShellWord, groups: Seq[Seq[str]]) -> None:
         node = self._direct(item)
         whole = pieces(self.text, item)
         separator = self._separator(item, after)
@@ -210,7 +210,7 @@ class Editor:
         at = whole[after.end - 1].end
         self.cut(at, at, new)
 
-    def _separator(self, item: View, after: Word) -> str:
+    def _separator(self, item: View, after: ShellWord) -> str:
         """Return the separator before the last flag up to ``after``: a blank, or a continued line."""
         start = 0 if self.engine.script is None else self.engine.script.first
         words = [word for word in self.engine.words_of(item) if word.end <= after.end]
@@ -278,7 +278,7 @@ def _stays_plain(node: Scalar, text: str, keep: int) -> bool:
     return plain_safe(text, flow=node.flow)
 
 
-def _is_plain(token: Token) -> bool:
+def _is_plain(token: ArgumentToken) -> bool:
     return token.word is None and token.item.scalar().style == ""
 
 

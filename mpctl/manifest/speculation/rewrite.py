@@ -7,8 +7,8 @@ word; where the line has no setting yet, it is added at the end the way the othe
 from __future__ import annotations
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import SPECULATIVE, parse
-from mpctl.manifest.engine.locate import Token
+from mpctl.manifest.engine.engine_command import SPECULATIVE, parse
+from mpctl.manifest.engine.locate import ArgumentToken
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import (
     Json,
@@ -103,7 +103,7 @@ def _value(editor: Editor, slot: Slot, config: dict[str, Json]) -> None:
     _put(editor, slot, slot.flag.written, text)
 
 
-def _unquoted(token: Token) -> bool:
+def _unquoted(token: ArgumentToken) -> bool:
     return token.item.scalar().style == "" and (token.word is not None or not token.text.startswith("{"))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.command import SPECULATIVE, Flag, parse
+from mpctl.manifest.engine.engine_command import SPECULATIVE, Flag, parse
 from mpctl.manifest.engine.locate import Engine
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpctl.methods.preflight import draft_rules, engine_rules
-from mpctl.methods.preflight.rule import Finding, Rule, ServiceFacts, ordered
+from mpctl.methods.preflight.preflight_rule import Finding, PreflightRule, ServiceFacts, ordered
 from mpctl.methods.spec import Spec
 
 CheckVerdict = Literal["ok", "warn", "mismatch", "unknown"]
 
-RULES: tuple[Rule, ...] = (*engine_rules.RULES, *draft_rules.RULES, *engine_rules.TRAFFIC_RULES)
+RULES: tuple[PreflightRule, ...] = (*engine_rules.RULES, *draft_rules.RULES, *engine_rules.TRAFFIC_RULES)
 # Facts that only decide how bad a mismatch is, not whether there is one.
 _REFINE = frozenset({"engine_version", "v2_runner"})
 
@@ -56,7 +56,7 @@ def match(spec: Spec, facts: ServiceFacts) -> tuple[Check, ...]:
     return tuple(_check(rule, spec, facts) for rule in draft_rules.PAIR_RULES if rule.applies(spec))
 
 
-def _check(rule: Rule, spec: Spec, facts: ServiceFacts) -> Check:
+def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> Check:
     finding = rule.check(spec, facts)
     if finding is not None:
         return Check(rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason)

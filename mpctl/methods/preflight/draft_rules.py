@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from mpctl.methods.keys import is_int
-from mpctl.methods.preflight.rule import (
+from mpctl.methods.preflight.preflight_rule import (
     NAMES_NO_SCHEME,
-    Rule,
+    PreflightRule,
     RuleOutcome,
     ServiceFacts,
     both,
@@ -217,7 +217,7 @@ def _tokens_differ(spec: Spec, target: str | None, draft: str | None) -> bool:
 
 # The rules for a pair of draft and target, in the order a person would ask.
 PAIR_RULES = (
-    Rule(
+    PreflightRule(
         "wrong-target",
         _wrong_target,
         source="Alauda guide: a head that does not match its target starts and serves, and silently lowers acceptance",
@@ -225,7 +225,7 @@ PAIR_RULES = (
         needs=("target_name", "draft_trained_for"),
         applies=_OWN_HEAD,
     ),
-    Rule(
+    PreflightRule(
         "draft-kind",
         _draft_kind,
         source="vLLM 0.32.0 accepts a plain model as an eagle3 head (seen); acceptance is then near 0 or loading fails",
@@ -233,7 +233,7 @@ PAIR_RULES = (
         needs=("draft_kind",),
         applies=names_draft,
     ),
-    Rule(
+    PreflightRule(
         "parallel-drafting",
         _parallel_drafting,
         source="vLLM 0.32.0, _init_parallel_drafting_params: the draft model config must have a mask token",
@@ -242,7 +242,7 @@ PAIR_RULES = (
         applies=both(names_draft, lambda spec: _has_parallel_form(spec) or _in_one_pass(spec)),
     ),
     # Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst.
-    Rule(
+    PreflightRule(
         "tokenizer-mismatch",
         fires(
             "refuse",
@@ -256,7 +256,7 @@ PAIR_RULES = (
         applies=names_draft,
     ),
     # Added tokens carry the turns of a chat; a draft with others proposes them wrongly at every turn.
-    Rule(
+    PreflightRule(
         "added-tokens-mismatch",
         fires(
             "refuse",
@@ -270,7 +270,7 @@ PAIR_RULES = (
         applies=names_draft,
     ),
     # A head built for hidden states of another width cannot be loaded, or reads them wrongly.
-    Rule(
+    PreflightRule(
         "hidden-size-mismatch",
         fires(
             "refuse",
@@ -283,7 +283,7 @@ PAIR_RULES = (
         applies=_OWN_HEAD,
     ),
     # The draft reads the target's token ids, so both need a vocabulary of the same size.
-    Rule(
+    PreflightRule(
         "vocabulary-mismatch",
         fires(
             "refuse",
@@ -298,7 +298,7 @@ PAIR_RULES = (
         needs=("target_vocab", "draft_reads_vocab"),
         applies=names_draft,
     ),
-    Rule(
+    PreflightRule(
         "draft-vocabulary",
         _draft_vocabulary,
         source="vLLM 0.32.0, llama_eagle3.py: draft ids become target ids by the d2t table of draft_vocab_size rows",
@@ -307,7 +307,7 @@ PAIR_RULES = (
         asks=("target_vocab", "draft_map_rows"),
         applies=_OWN_HEAD,
     ),
-    Rule(
+    PreflightRule(
         "draft-context",
         _draft_context,
         source="vLLM #57941 (fix PR #57964 open), #48894, #21986, PR #22935, PR #24662",
@@ -317,7 +317,7 @@ PAIR_RULES = (
         asks=("engine_version", "v2_runner"),
         applies=both(names_draft, where(lambda method: method.draft_positions)),
     ),
-    Rule(
+    PreflightRule(
         "quantization-mismatch",
         _quantization_mismatch,
         source="vLLM PR #24505, vllm-ascend #5974",
@@ -326,7 +326,7 @@ PAIR_RULES = (
         asks=("draft_quantization",),
         applies=names_draft,
     ),
-    Rule(
+    PreflightRule(
         "kv-dtype-mismatch",
         _kv_dtype_mismatch,
         source="vLLM PR #24505, vllm-ascend #5974",
@@ -336,7 +336,7 @@ PAIR_RULES = (
         applies=drafts_with_weights,
     ),
     # A head learns the wrapping of prompts too; another chat template makes every prompt new to it.
-    Rule(
+    PreflightRule(
         "chat-template-mismatch",
         fires(
             "warn",
@@ -351,21 +351,21 @@ PAIR_RULES = (
 )
 
 RULES = (
-    Rule(
+    PreflightRule(
         "draft-missing",
         _draft_missing,
         source="vLLM 0.32.0: num_speculative_tokens was provided but without speculative model",
         todo="name it with --draft, a path or repository made for this target",
         applies=drafts_with_weights,
     ),
-    Rule(
+    PreflightRule(
         "method-taken-from-name",
         _method_taken_from_name,
         source="vLLM 0.32.0, SpeculativeConfig: for these methods the draft's name decides",
         todo="use the method the name says, or rename the directory",
         applies=both(names_draft, where(lambda method: METHODS[str(method.engine_method)].name_marker is None)),
     ),
-    Rule(
+    PreflightRule(
         "draft-max-model-len",
         _draft_max_model_len,
         source="vLLM 0.32.0, _maybe_override_draft_max_model_len; Ruiz runs (eagle3: validation error)",
@@ -373,7 +373,7 @@ RULES = (
         asks=("served_context", "draft_context"),
         applies=both(names_draft, setting("max_model_len")),
     ),
-    Rule(
+    PreflightRule(
         "family-mismatch",
         fires(
             "warn", "the draft is of family {facts.draft_family}, the target of {facts.target_family}", _family_mismatch
@@ -384,7 +384,7 @@ RULES = (
         asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
         applies=_SMALL_MODEL,
     ),
-    Rule(
+    PreflightRule(
         "draft-size",
         _draft_size,
         source="DigitalOcean guide (1:8 to 1:12); Ruiz logs: 1:8 lost to 1:19 in all 102 cells, 1:57 gained on a 70B",
@@ -392,7 +392,7 @@ RULES = (
         needs=("target_params_b", "draft_params_b"),
         applies=_SMALL_MODEL,
     ),
-    Rule(
+    PreflightRule(
         "mtp-layers",
         _mtp_layers,
         source="vLLM 0.32.0, SpeculativeConfig: Unsupported speculative method: 'mtp'; must be divisible by n_predict",
@@ -401,7 +401,7 @@ RULES = (
         applies=_TARGET_LAYERS,
     ),
     # Each head drafts one token. The engine makes K heads, and exits at start-up where the draft holds fewer.
-    Rule(
+    PreflightRule(
         "medusa-heads",
         fires(
             "refuse",
@@ -414,7 +414,7 @@ RULES = (
         applies=both(names_draft, where(lambda method: method.one_head_per_token)),
     ),
     # Most checkpoints carry one MTP layer; a larger K runs it again on its own guess.
-    Rule(
+    PreflightRule(
         "mtp-repeated-layer",
         fires(
             "note",

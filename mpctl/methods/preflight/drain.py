@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.methods.preflight.rule import Finding
+from mpctl.methods.preflight.preflight_rule import Finding
 from mpctl.methods.versions import parse_version, show
 
 Json = Mapping[str, Any]

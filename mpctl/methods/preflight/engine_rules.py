@@ -7,8 +7,8 @@ why the rule exists.
 from __future__ import annotations
 
 from mpctl.methods.keys import KEYS, is_int
-from mpctl.methods.preflight.rule import (
-    Rule,
+from mpctl.methods.preflight.preflight_rule import (
+    PreflightRule,
     RuleOutcome,
     ServiceFacts,
     both,
@@ -236,7 +236,7 @@ def _busy(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 RULES = (
     # A token in plain text is readable wherever the manifest is.
-    Rule(
+    PreflightRule(
         "plain-secret",
         lambda spec, facts: (
             ("warn", f"{', '.join(facts.plain_secrets)} holds a secret in plain text, which every revision records")
@@ -248,14 +248,14 @@ RULES = (
         applies=lambda spec: True,
     ),
     # Only methods whose needs and losses are known are rolled out.
-    Rule(
+    PreflightRule(
         "unmanaged-method",
         _unmanaged_method,
         source="vLLM 0.32.0: custom_class runs user code, extract_hidden_states writes them to disk",
         todo="use one of: " + ", ".join(METHODS),
     ),
     # A configuration without a method leaves it to the engine, and every check below with it.
-    Rule(
+    PreflightRule(
         "method-inferred",
         fires("warn", "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"),
         source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
@@ -263,14 +263,14 @@ RULES = (
         applies=lambda spec: spec.method == INFERRED,
     ),
     # The V1 and V2 engines accept its configuration and have nothing that runs it.
-    Rule(
+    PreflightRule(
         "no-proposer",
         fires("refuse", "no current engine runs {spec.method}: it ended with the V0 engine"),
         source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
         todo="use an eagle3 head for the same target",
         applies=where(lambda method: not method.has_proposer),
     ),
-    Rule(
+    PreflightRule(
         "engine-too-old",
         _engine_too_old,
         source="first releases: "
@@ -278,14 +278,14 @@ RULES = (
         todo="raise the engine image, or choose a method the engine has",
         asks=("engine_version",),
     ),
-    Rule(
+    PreflightRule(
         "engine-version-unknown",
         _engine_version_unknown,
         source="first and last releases of the methods: docs/reference/methods.md",
         todo="pin the image by a tag with vLLM's version",
         asks=("engine_version",),
     ),
-    Rule(
+    PreflightRule(
         "engine-too-new",
         _engine_too_new,
         source="releases without it: "
@@ -293,7 +293,7 @@ RULES = (
         todo="choose another method, or keep the engine image",
         needs=("engine_version",),
     ),
-    Rule(
+    PreflightRule(
         "removed-flags",
         _removed_flags,
         source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags",
@@ -302,7 +302,7 @@ RULES = (
         applies=lambda spec: True,
     ),
     # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
-    Rule(
+    PreflightRule(
         "custom-logits-processors",
         fires(
             "refuse",
@@ -314,7 +314,7 @@ RULES = (
         needs=("argv",),
     ),
     # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
-    Rule(
+    PreflightRule(
         "fast-prefill",
         fires(
             "refuse",
@@ -327,7 +327,7 @@ RULES = (
         applies=where(lambda method: method.prompt_states),
     ),
     # Some proposers need the last tokens on the host, so the engine cannot schedule ahead.
-    Rule(
+    PreflightRule(
         "async-scheduling",
         fires(
             "refuse",
@@ -341,7 +341,7 @@ RULES = (
             method_of(spec).disables_async_scheduling or spec.settings.get("disable_padded_drafter_batch") is True
         ),
     ),
-    Rule(
+    PreflightRule(
         "model-runner",
         _model_runner,
         source="vLLM 0.32.0, _get_v2_model_runner_unsupported_features and its V1 counterpart; V2 is default from 0.29",
@@ -350,7 +350,7 @@ RULES = (
         applies=_runner_matters,
     ),
     # Its buffers lie in pinned memory, which only a GPU's driver gives.
-    Rule(
+    PreflightRule(
         "gpu-needed",
         fires(
             "refuse",
@@ -363,7 +363,7 @@ RULES = (
         applies=where(lambda method: method.needs_gpu),
     ),
     # The draft runs on one GPU or on all of the target's.
-    Rule(
+    PreflightRule(
         "draft-tensor-parallel",
         fires(
             "refuse",
@@ -376,14 +376,14 @@ RULES = (
         needs=("tensor_parallel",),
         applies=both(names_draft, setting(_DRAFT_TP)),
     ),
-    Rule(
+    PreflightRule(
         "kserve-storage-uris",
         _kserve_storage_uris,
         source="KServe 0.16, predictor.storageUris; Alauda guide option A",
         todo="upgrade KServe, or stage target and draft on one PVC or in one Modelcar image",
         needs=("uses_storage_uris", "kserve_version"),
     ),
-    Rule(
+    PreflightRule(
         "key-too-new",
         _key_too_new,
         source="vLLM 0.33.0, vllm/config/speculative.py; 0.32.0 exits at a key that it does not know",
@@ -391,7 +391,7 @@ RULES = (
         needs=("engine_version",),
         applies=lambda spec: speculates(spec) and any(KEYS[key].since for key in spec.settings if key in KEYS),
     ),
-    Rule(
+    PreflightRule(
         "adaptive-verification",
         _adaptive_verification,
         source="vLLM 0.33.0, _validate_adaptive_verification and adaptive_verification.py; 0.32.0: dspark only",
@@ -399,7 +399,7 @@ RULES = (
         asks=("engine_version", "gpu"),
         applies=lambda spec: spec.settings.get(_ADAPTIVE) is True,
     ),
-    Rule(
+    PreflightRule(
         "dynamic-k",
         _dynamic_k,
         source="vLLM #49548 (232 -> 24-157 tok/s at a threshold), PR #57053 (V2 ignores K), PR #32374; 0.33.0 vllm.py",
@@ -407,7 +407,7 @@ RULES = (
         asks=("data_parallel", "v2_runner", "engine_version"),
         applies=setting(_SCHEDULE),
     ),
-    Rule(
+    PreflightRule(
         "draft-variant",
         _draft_variant,
         source="vLLM 0.33.0: _is_dflash_candidate_draft, is_xpress, WatermarkConfig; LiLiCorr's speculator",
@@ -420,7 +420,7 @@ RULES = (
 
 TRAFFIC_RULES = (
     # Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design.
-    Rule(
+    PreflightRule(
         "synthetic-acceptance",
         fires("refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"),
         source="vLLM 0.32.0: accepts drafts by lot, whatever the target says",
@@ -428,7 +428,7 @@ TRAFFIC_RULES = (
         applies=setting("rejection_sample_method", "synthetic"),
     ),
     # Lossy acceptance changes the answers: no measurement of speed makes up for it.
-    Rule(
+    PreflightRule(
         "lossy-acceptance",
         fires("refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"),
         source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
@@ -436,7 +436,7 @@ TRAFFIC_RULES = (
         applies=setting("rejection_sample_method", "fly"),
     ),
     # A think block is new text: there is nothing to look up.
-    Rule(
+    PreflightRule(
         "thinking",
         fires(
             "warn",
@@ -448,14 +448,14 @@ TRAFFIC_RULES = (
         needs=("thinking",),
         applies=where(lambda method: not method.loads_weights),
     ),
-    Rule(
+    PreflightRule(
         "lora",
         _lora,
         source="vLLM #4872, PR #11966, #20284 (n-gram); sglang #28395, #34337",
         todo="measure each adapter; a draft follows the base model, so acceptance falls with every adapter",
         needs=("enable_lora",),
     ),
-    Rule(
+    PreflightRule(
         "mtp-prefix-caching",
         fires(
             "warn",
@@ -468,7 +468,7 @@ TRAFFIC_RULES = (
         applies=where(lambda method: method.prefix_caching_crashes),
     ),
     # The flatter the target's distribution, the fewer proposals it accepts.
-    Rule(
+    PreflightRule(
         "high-temperature",
         fires(
             "warn",
@@ -479,7 +479,7 @@ TRAFFIC_RULES = (
         todo="measure with the temperature of production",
         needs=("temperature",),
     ),
-    Rule(
+    PreflightRule(
         "high-concurrency",
         _high_concurrency,
         source="Ruiz logs (390 cells): best K 2-3 at 64, 2 at 128, 1-2 at 256; vLLM #16258, #9565, #17984",
@@ -487,7 +487,7 @@ TRAFFIC_RULES = (
         needs=("concurrency",),
         applies=lambda spec: speculates(spec) and spec.k is not None,
     ),
-    Rule(
+    PreflightRule(
         "suffix-concurrency",
         _busy,
         source="ArcticInference #185, #47",
@@ -496,7 +496,7 @@ TRAFFIC_RULES = (
         applies=where(lambda method: method.busy_above),
     ),
     # A draft that always takes its best token is refused more often when the target samples.
-    Rule(
+    PreflightRule(
         "greedy-draft",
         fires(
             "note",

@@ -17,7 +17,7 @@ from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import Counters
 from mpctl.manifest import RESTARTED_AT, Service, foreign_changes
 from mpctl.manifest.merge.differences import holds_draft, storage_of
-from mpctl.manifest.merge.restore import with_recorded_storage
+from mpctl.manifest.merge.three_way import with_recorded_storage
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.answers import Json, conditions

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.manifest import foreign_changes, load_one
-from mpctl.manifest.merge.restore import ClashError, kept_fields, merge, own_changes
+from mpctl.manifest.merge.three_way import ClashError, kept_fields, merge, own_changes
 from mpctl.manifest.text.yaml_tree import dump
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4}

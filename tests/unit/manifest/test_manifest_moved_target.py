@@ -6,7 +6,7 @@ from typing import Any
 
 from mpctl.manifest import load_one
 from mpctl.manifest.draft_storage import with_entry, without_draft
-from mpctl.manifest.merge.restore import with_recorded_storage
+from mpctl.manifest.merge.three_way import with_recorded_storage
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.platform.kubernetes.service.manifest_text import object_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from service_samples import HEAD
 
 from mpctl.manifest import foreign_changes, load
-from mpctl.manifest.text.shell import quote
+from mpctl.manifest.text.shell_words import quote
 
 few = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -10,7 +10,7 @@ ROW = """    Method(
         "A head that reads the target's cache.",
         needs_draft="head",
         defaults=(("num_speculative_tokens", 4),),
-        floor=Floor((0, 40, 0), "a release to come"),
+        floor=ReleaseFloor((0, 40, 0), "a release to come"),
         key_groups=_DRAFT,
         checkpoint="glide",
         for_one_target=True,

@@ -20,8 +20,8 @@ from mpctl.errors import InputError
 from mpctl.manifest import foreign_changes, load
 from mpctl.manifest.draft_storage import without_draft
 from mpctl.methods import METHODS, build
-from mpctl.staging.kserve import problems
-from mpctl.staging.modes import Cluster, DraftSource
+from mpctl.staging.kserve_storage import problems
+from mpctl.staging.modes import DraftSource, StagingCluster
 from mpctl.staging.planner import MODES, plan_staging
 
 CRDS = Path(__file__).parents[2] / "data" / "crds"
@@ -99,7 +99,7 @@ WITHOUT = [name for name, method in METHODS.items() if not method.loads_weights]
 def test_every_method_by_every_mode_on_every_release(release, mode, target):
     text = TARGETS[target]
     service = load(text)[0]
-    cluster = Cluster(kserve=release, **EVERYTHING)
+    cluster = StagingCluster(kserve=release, **EVERYTHING)
     draft = DraftSource("/opt/draft" if mode == "present" else "org/draft", size_gib=2.0)
     why = impossible(mode, release, target)
     if why is not None:
@@ -151,7 +151,7 @@ def test_methods_without_weights_change_no_storage(release, target):
 )
 def test_the_best_mode_and_why(target, cluster, mode, says):
     plan = plan_staging(
-        load(TARGETS[target])[0], DraftSource("org/draft", size_gib=3.0, target_gib=16.0), Cluster(**cluster)
+        load(TARGETS[target])[0], DraftSource("org/draft", size_gib=3.0, target_gib=16.0), StagingCluster(**cluster)
     )
     assert (plan.mode, says in plan.reason) == (mode, True), plan.reason
     assert {one.mode for one in plan.checks} == set(MODES)
@@ -160,18 +160,21 @@ def test_the_best_mode_and_why(target, cluster, mode, says):
 
 def test_when_no_mode_is_available_the_hint_says_what_to_give():
     with pytest.raises(InputError) as caught:
-        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(kserve="0.20", air_gapped=True))
+        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(kserve="0.20", air_gapped=True))
     for mode in MODES:
         assert f"{mode}: " in caught.value.message
     assert "--claim" in caught.value.hint
     with pytest.raises(InputError, match="unknown staging mode"):
-        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), Cluster(), mode="pigeon")
+        plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(), mode="pigeon")
 
 
 def test_the_paths_that_engines_read():
     def path(target, mode, draft="org/Draft", **more):
         plan = plan_staging(
-            load(TARGETS[target])[0], DraftSource(draft, "v1"), Cluster("0.20", **{**EVERYTHING, **more}), mode=mode
+            load(TARGETS[target])[0],
+            DraftSource(draft, "v1"),
+            StagingCluster("0.20", **{**EVERYTHING, **more}),
+            mode=mode,
         )
         return plan.path
 
@@ -188,7 +191,7 @@ def test_the_paths_that_engines_read():
 
 def test_images_of_a_mirror_with_their_digest():
     service, mirror = load(TARGETS["hf"])[0], "r.example:5000/base:1@sha256:" + "ab" * 32
-    cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror)
+    cluster = StagingCluster("0.20.0", claim="models", shared=True, registry="r.example/m", staging_image=mirror)
     (job,) = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc").documents
     assert job["spec"]["template"]["spec"]["containers"][0]["image"] == mirror
     assert f"FROM {mirror}\n" in plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci").recipe
@@ -196,7 +199,7 @@ def test_images_of_a_mirror_with_their_digest():
 
 def test_what_is_prepared_and_what_stays():
     service = load(TARGETS["hf"])[0]
-    cluster = Cluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")
+    cluster = StagingCluster("0.20.0", claim="models", shared=True, registry="r.example/m", token_secret="hf")
     by_claim = plan_staging(service, DraftSource("org/Draft", "abc", 2.0), cluster, mode="pvc")
     (job,) = by_claim.documents
     pod = job["spec"]["template"]["spec"]
@@ -208,18 +211,22 @@ def test_what_is_prepared_and_what_stays():
     assert job["metadata"]["namespace"] == "n"
     again = plan_staging(service, DraftSource("org/Draft", "def", 2.0), cluster, mode="pvc")
     assert again.documents[0]["metadata"]["name"] != job["metadata"]["name"]
-    gap = plan_staging(service, DraftSource("org/Draft"), Cluster("0.20", air_gapped=True, claim="models"), mode="pvc")
+    gap = plan_staging(
+        service, DraftSource("org/Draft"), StagingCluster("0.20", air_gapped=True, claim="models"), mode="pvc"
+    )
     assert gap.documents == ()
     assert gap.steps[0].startswith("copy org/Draft")
     image = plan_staging(service, DraftSource("org/Draft", "abc"), cluster, mode="oci")
     assert image.image == "r.example/m/org/draft:abc"
     assert "COPY --chmod=755 draft/ /models/\n" in image.recipe
-    assert plan_staging(service, DraftSource("oci://r.example/head:1"), Cluster("0.20"), mode="oci").recipe is None
+    assert (
+        plan_staging(service, DraftSource("oci://r.example/head:1"), StagingCluster("0.20"), mode="oci").recipe is None
+    )
 
 
 def image_of(draft, revision=""):
     service = load(TARGETS["hf"])[0]
-    return plan_staging(service, DraftSource(draft, revision), Cluster("0.20", registry="r.example"), mode="oci")
+    return plan_staging(service, DraftSource(draft, revision), StagingCluster("0.20", registry="r.example"), mode="oci")
 
 
 def test_images_differ_with_draft_and_revision_and_have_valid_names():
@@ -237,7 +244,7 @@ def test_a_recipe_pins_the_drafts_revision():
 
 
 def test_an_image_of_the_users_is_listed_as_it_is_named():
-    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), Cluster("0.20"))
+    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("oci+native://r.example/d:1"), StagingCluster("0.20"))
     assert (plan.mode, plan.recipe, plan.prepares) == ("oci", None, False)
     assert "uri: oci+native://r.example/d:1\n" in plan.service.text
 
@@ -246,7 +253,7 @@ def test_an_image_of_the_users_is_listed_as_it_is_named():
 def test_a_revision_in_the_name_is_the_revision(mode):
     service = load(TARGETS["hf"])[0]
     named, said = (
-        plan_staging(service, draft, Cluster("0.20", **EVERYTHING), mode=mode)
+        plan_staging(service, draft, StagingCluster("0.20", **EVERYTHING), mode=mode)
         for draft in (DraftSource("hf://org/draft:abc"), DraftSource("hf://org/draft", "abc"))
     )
     assert named == said
@@ -257,14 +264,16 @@ def test_a_revision_in_the_name_is_the_revision(mode):
 
 def test_a_copy_by_hand_is_prepared_first_and_a_claim_that_holds_the_draft_is_not():
     service = load(TARGETS["hf"])[0]
-    gap = Cluster("0.20", air_gapped=True, claim="models")
+    gap = StagingCluster("0.20", air_gapped=True, claim="models")
     assert plan_staging(service, DraftSource("org/Draft"), gap).prepares
     assert not plan_staging(service, DraftSource("pvc://models/draft"), gap).prepares
 
 
 def test_the_engine_downloads_and_what_would_be_better_is_said():
     def said(target, **cluster):
-        plan = plan_staging(load(TARGETS[target])[0], DraftSource("org/draft"), Cluster(**cluster), mode="engine")
+        plan = plan_staging(
+            load(TARGETS[target])[0], DraftSource("org/draft"), StagingCluster(**cluster), mode="engine"
+        )
         return any("--kserve" in one for one in plan.warnings)
 
     assert said("hf")
@@ -274,7 +283,7 @@ def test_the_engine_downloads_and_what_would_be_better_is_said():
 
 def test_a_target_mounted_far_from_ours_takes_another_mode():
     text = TARGETS["uris"].replace("/mnt/models", "/models/target")
-    plan = plan_staging(load(text)[0], DraftSource("org/draft"), Cluster("0.20", claim="models"))
+    plan = plan_staging(load(text)[0], DraftSource("org/draft"), StagingCluster("0.20", claim="models"))
     assert plan.mode == "pvc"
     reason = next(one.unavailable for one in plan.checks if one.mode == "storageUris")
     assert "one directory above /models/target and /mnt/mpctl/draft" in reason
@@ -292,7 +301,7 @@ def test_a_target_mounted_far_from_ours_takes_another_mode():
 )
 def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, target_gib, fits):
     draft = DraftSource("org/draft", size_gib=draft_gib, target_gib=target_gib)
-    plan = plan_staging(load(TARGETS[target])[0], draft, Cluster("0.20", node_disk_gib=18.0, claim="models"))
+    plan = plan_staging(load(TARGETS[target])[0], draft, StagingCluster("0.20", node_disk_gib=18.0, claim="models"))
     obstacles = {one.mode: one.unavailable for one in plan.checks}
     for mode in ("storageUris", "engine"):
         assert (obstacles[mode] is None) is fits, obstacles[mode]
@@ -309,15 +318,17 @@ def test_what_is_downloaded_at_every_start_fits_on_a_node(target, draft_gib, tar
     ],
 )
 def test_the_job_runs_the_initializer_of_the_release(kserve, tag):
-    plan = plan_staging(load(TARGETS["hf"])[0], DraftSource("org/d"), Cluster(kserve, claim="models"), mode="pvc")
+    plan = plan_staging(
+        load(TARGETS["hf"])[0], DraftSource("org/d"), StagingCluster(kserve, claim="models"), mode="pvc"
+    )
     (container,) = plan.documents[0]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == f"kserve/storage-initializer:{tag}"
 
 
 def test_a_claim_of_one_node_is_a_warning():
     service = load(TARGETS["pvc"])[0]
-    assert "may not start" in plan_staging(service, DraftSource("org/d"), Cluster()).warnings[0]
-    assert "one node" in plan_staging(service, DraftSource("org/d"), Cluster(shared=False)).warnings[0]
+    assert "may not start" in plan_staging(service, DraftSource("org/d"), StagingCluster()).warnings[0]
+    assert "one node" in plan_staging(service, DraftSource("org/d"), StagingCluster(shared=False)).warnings[0]
 
 
 # Rows of the verdicts a running v0.20.0 gave (admission webhook and schema), and of its source: what breaks which rule.
@@ -365,7 +376,7 @@ def test_a_canary_gets_no_artifacts():
         ["org/draft", "hf://org/d", "s3://b/d", "gs://b/d", "oci://r/d:1", "oci+native://r/d", "pvc://c/d", "/x"]
     ),
     st.builds(
-        Cluster,
+        StagingCluster,
         kserve=st.sampled_from([None, "0.15", "v0.16.0", "0.18", "0.19", "0.20"]),
         air_gapped=st.booleans(),
         node_disk_gib=st.sampled_from([None, 1.0, 500.0]),

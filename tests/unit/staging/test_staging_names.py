@@ -7,7 +7,7 @@ from test_staging_choose import TARGETS
 
 from mpctl.errors import InputError
 from mpctl.manifest import load
-from mpctl.staging.modes import Cluster, DraftSource
+from mpctl.staging.modes import DraftSource, StagingCluster
 from mpctl.staging.planner import plan_staging
 
 
@@ -47,7 +47,7 @@ def test_what_drafts_may_be_named():
     assert DraftSource("org/draft").revision == "main"
     for name in ("pvc://a.b-c/x/..y/z/", "pvc://models", "oci://localhost:5000/a/b:v1@sha256:ab", "s3://b/a b", "/a b"):
         assert DraftSource(name).name == name
-    plan = plan_staging(load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), Cluster("0.20"))
+    plan = plan_staging(load(TARGETS["pvc"])[0], DraftSource("pvc://models/d/"), StagingCluster("0.20"))
     assert plan.path == "/mnt/models/d"
 
 
@@ -68,11 +68,11 @@ def test_what_drafts_may_be_named():
 )
 def test_names_that_no_cluster_takes_are_refused(more, option):
     with pytest.raises(InputError, match="cannot be used") as caught:
-        Cluster(**more)
+        StagingCluster(**more)
     assert caught.value.field == option
     assert caught.value.hint
 
 
 def test_registries_with_a_port_and_a_path_are_taken():
     for registry in ("r", "localhost:5000", "r.example:5000/a/b-c", "r.example/m/"):
-        assert Cluster(registry=registry).registry == registry
+        assert StagingCluster(registry=registry).registry == registry

@@ -102,7 +102,7 @@ def speculates(spec: Spec) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class PreflightRule:
     """One check; ``source`` and ``todo`` go into its findings."""
 
     id: str

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from mpctl.errors import InputError
 from mpctl.methods.keys import INTERNAL, KEYS, LARGE_K, check_combination, check_value
 from mpctl.methods.method import Method
-from mpctl.methods.preflight.rule import Finding, ordered
+from mpctl.methods.preflight.preflight_rule import Finding, ordered
 from mpctl.methods.spec import Json, Spec, cli_name
 from mpctl.methods.table import METHODS, UNMANAGED
 from mpctl.methods.versions import REMOVED

@@ -56,7 +56,7 @@ class ClashError(MpctlError):
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergeResult:
     """``text``: the manifest to write; ``preserved``: paths of fields that differ from the manifest to restore, because
     another writer changed them."""
 
@@ -64,7 +64,7 @@ class Merged:
     preserved: tuple[str, ...]
 
 
-def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> Merged:
+def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> MergeResult:
     """``live`` with mpctl's own fields as in ``target``.
 
     ``written``: the manifest as mpctl last wrote it; ``recorded``: every manifest that mpctl recorded.
@@ -73,7 +73,7 @@ def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> Merg
         ClashError: a field to restore has a value that mpctl did not record.
     """
     if live in (written, target) and not foreign_changes(live, target):
-        return Merged(target, ())
+        return MergeResult(target, ())
     bases = list(dict.fromkeys([written, *reversed(recorded)]))
     clashes: list[Clash] = []
     for base in bases:
@@ -82,7 +82,7 @@ def merge(target: str, live: str, written: str, recorded: Sequence[str]) -> Merg
         if attempt.clashes:
             clashes = clashes or attempt.clashes
         elif _is_right(text, target, live):
-            return Merged(text, kept_fields(target, text))
+            return MergeResult(text, kept_fields(target, text))
     raise ClashError(clashes or [Clash("the speculative setting", "as mpctl left it", "as it is live")])
 
 

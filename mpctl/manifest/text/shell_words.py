@@ -27,7 +27,7 @@ class ShellError(ValueError):
 
 
 @dataclass(frozen=True)
-class Word:
+class ShellWord:
     """One word: ``start:end`` in the script, ``text`` after quoting, ``ends[i]`` where character i of it ends.
 
     ``expanded``: the shell fills in part of it. ``names``: the variables it mentions.
@@ -41,7 +41,7 @@ class Word:
     names: tuple[str, ...]
 
 
-def commands(script: str, env: Mapping[str, str]) -> list[list[Word]]:
+def commands(script: str, env: Mapping[str, str]) -> list[list[ShellWord]]:
     """The simple commands of ``script`` in order, each a list of words. Raises :class:`ShellError`."""
     return _Lexer(script, dict(env)).run()
 
@@ -60,11 +60,11 @@ class _Lexer:
     text: str
     env: dict[str, str]
     at: int = 0
-    commands: list[list[Word]] = field(default_factory=list)
-    current: list[Word] = field(default_factory=list)
+    commands: list[list[ShellWord]] = field(default_factory=list)
+    current: list[ShellWord] = field(default_factory=list)
     heredocs: list[str] = field(default_factory=list)
 
-    def run(self) -> list[list[Word]]:
+    def run(self) -> list[list[ShellWord]]:
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in " \t":
@@ -89,7 +89,7 @@ class _Lexer:
             self.commands.append(self.current)
         self.current = []
 
-    def assignments(self, words: list[Word]) -> None:
+    def assignments(self, words: list[ShellWord]) -> None:
         """``A=b`` and ``export A=b`` on their own are known to the commands after them."""
         assigned = words[1:] if words[0].text == "export" else words
         pairs = [_ASSIGN.fullmatch(word.text) for word in assigned]
@@ -133,9 +133,9 @@ class _Lexer:
             return  # the 2 of 2>&1 is no argument
         self.current.append(word)
 
-    def word(self) -> Word:
+    def word(self) -> ShellWord:
         start = self.at
-        made = _Word()
+        made = _ShellWord()
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in " \t\n;&|()<>":
@@ -155,9 +155,9 @@ class _Lexer:
                 self.at += 1
                 made.add(char, self.at)
         self.at = min(self.at, len(self.text))
-        return Word(start, self.at, "".join(made.text), tuple(made.ends), made.expanded, tuple(made.names))
+        return ShellWord(start, self.at, "".join(made.text), tuple(made.ends), made.expanded, tuple(made.names))
 
-    def single(self, made: _Word) -> None:
+    def single(self, made: _ShellWord) -> None:
         end = self.text.find("'", self.at + 1)
         if end < 0:
             raise ShellError("a single quote is never closed", self.at)
@@ -165,7 +165,7 @@ class _Lexer:
             made.add(self.text[i], i + 1)
         self.at = end + 1
 
-    def double(self, made: _Word) -> None:
+    def double(self, made: _ShellWord) -> None:
         opening = self.at
         self.at += 1
         while self.at < len(self.text) and self.text[self.at] != '"':
@@ -184,7 +184,7 @@ class _Lexer:
             raise ShellError("a double quote is never closed", opening)
         self.at += 1
 
-    def expansion(self, made: _Word, *, quoted: bool) -> None:
+    def expansion(self, made: _ShellWord, *, quoted: bool) -> None:
         """``$NAME``, ``${NAME:-x}``, ``$(...)``, backquotes, ``$'...'``; a lone ``$`` is itself."""
         start = self.at
         known = _NAME.match(self.text, start)
@@ -209,7 +209,7 @@ class _Lexer:
             raise ShellError("an expansion is never closed", start)
         made.expand(self.text[start : self.at], self.at)
 
-    def variable(self, made: _Word, match: re.Match[str], *, quoted: bool) -> None:
+    def variable(self, made: _ShellWord, match: re.Match[str], *, quoted: bool) -> None:
         name = match.group(1) or match.group(2)
         value = self.env.get(name)
         if match.group(3) and (value is None or (match.group(3) == ":-" and not value)):
@@ -220,7 +220,7 @@ class _Lexer:
 
 
 @dataclass
-class _Word:
+class _ShellWord:
     """A word while it is read."""
 
     text: list[str] = field(default_factory=list)
