@@ -9,8 +9,7 @@ from mpctl.cli.printer import Result, render
 from mpctl.cli.terminal import Terminal
 
 if TYPE_CHECKING:
-    from mpctl.app.change.source import Source
-    from mpctl.app.session.base import Place, Session
+    from mpctl.app.session.base import Place, Session, Source
     from mpctl.cli.settings_files import SettingsFiles
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from secrets import token_hex
 
 from mpctl import formatting
-from mpctl.app.bench.recorded import measured_by, rollouts_of
+from mpctl.app.bench.recorded import finished_runs
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
@@ -62,14 +62,9 @@ def plan_rounds(
 def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> Noise | None:
     """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
     records cannot be read. ``entries``: the ledger, where it was read."""
-    for operation in reversed(rollouts_of(session, entries)):
-        try:
-            source = measured_by(session, operation)
-        except MpctlError:
-            continue
-        if source is not None and (source.rounds or 0) >= LEAST_ROUNDS:
-            analysis, _ = source.judge()
-            return Noise.of(analysis, operation.id)
+    for operation, finished in finished_runs(session, entries):
+        if (finished.rounds or 0) >= LEAST_ROUNDS:
+            return Noise.of(finished.judge()[0], operation.id)
     return None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,6 +110,22 @@ def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> lis
     """The rollouts of a service that measured or were to, oldest first. ``entries``: the ledger, where it was read."""
     ledger = session.store.entries() if entries is None else entries
     return [o for o in operations(ledger) if o.plan.kind is Kind.ROLLOUT and o.plan.workload]
+
+
+def finished_runs(
+    session: Session, entries: Iterable[Entry] | None = None, *, warn: bool = False
+) -> Iterator[tuple[Operation, FinishedRun]]:
+    """The rollouts of a service that measured, the newest first; those whose records cannot be read are left out.
+    ``entries``: the ledger, where it was read; ``warn``: name what is left out."""
+    for operation in reversed(rollouts_of(session, entries)):
+        try:
+            finished = measured_by(session, operation)
+        except MpctlError as error:
+            if warn:
+                session.console.warn(f"measurement of {operation.id} not used: {error.message}")
+            continue
+        if finished is not None:
+            yield operation, finished
 
 
 def measured_by(session: Session, operation: Operation) -> FinishedRun | None:

@@ -17,10 +17,10 @@ from mpctl.app.change.resolve import (
     select_draft,
     with_published_facts,
 )
-from mpctl.app.change.source import Source
 from mpctl.app.change.staging import Staged, check_options, stage_draft
 from mpctl.app.console import Console
 from mpctl.app.requests import SpeculationRequest
+from mpctl.app.session.base import Source
 from mpctl.errors import Refused
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import Service, masked

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from mpctl import commands
-from mpctl.app.change.source import Source
 from mpctl.app.files import read_file
 from mpctl.app.requests import SpeculationRequest
+from mpctl.app.session.base import Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.manifest import Service

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from mpctl.app.files import read_file
+from mpctl.app.session.base import Edit, Source
 from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.draft_storage import with_speculation
 from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
@@ -16,55 +16,8 @@ from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
 
-Edit = Callable[[Service], Service]
 
-
-class Source(Protocol):
-    """A service that can be read and edited; the part of a session that a change needs."""
-
-    name: str
-    namespace: str
-    asks_hub: bool
-    """Return whether a hub may be contacted."""
-    stages: bool
-    """Return whether a draft has to be staged into a pod."""
-
-    @property
-    def paths(self) -> str:
-        """The paths of checkpoints that can be read from here, as text."""
-
-    def service(self) -> Service:
-        """The service as a value."""
-
-    def text(self) -> str:
-        """The manifest."""
-
-    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
-        """The manifest with another speculative setting; ``edit`` changes its storage first."""
-
-    def engine_version(self, service: Service) -> str | None:
-        """The engine's version or image; None when unknown."""
-
-    def target_of(self, service: Service) -> str | None:
-        """The model that the engine loads; None when unknown."""
-
-    def model_facts(self, name: str | None) -> ModelFacts | None:
-        """The facts of a checkpoint that can be read from here."""
-
-    def engine_log(self) -> str | None:
-        """The start of the serving engine's log; None where it cannot be read."""
-
-    def kserve_version(self) -> str | None:
-        """KServe's release; None where it is unknown."""
-
-    def gpu(self) -> str | None:
-        """The GPU that the engine runs on, by the table's name; None where it is unknown or not in the table."""
-
-    def path_findings(self) -> tuple[Finding, ...]:
-        """Warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop."""
-
-
-class FileSource:
+class FileSource(Source):
     """One service of a file; nothing is contacted. Relative paths in it start from its folder."""
 
     asks_hub = False
@@ -86,7 +39,11 @@ class FileSource:
         self._service = with_runtime_copy(self._read) if copy_runtime else self._read
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace = self._service.name, self._service.namespace or ""
-        self.paths = f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"
+
+    @property
+    def paths(self) -> str:
+        """The paths of checkpoints that can be read from here, as text."""
+        return f"a path from / is the pod's, any other starts from {self._folder} and needs a config.json"
 
     def service(self) -> Service:
         """The service as a value."""
@@ -112,30 +69,18 @@ class FileSource:
         return service.image
 
     def target_of(self, service: Service) -> str | None:
-        """Its own argument."""
+        """The model that the engine loads, by its argument; None when unknown."""
         return service.model
 
     def model_facts(self, name: str | None) -> ModelFacts | None:
-        """Those of a folder next to the file; a path inside the container is not one."""
+        """The facts of a checkpoint in a folder next to the file; a path inside the container is none."""
         from mpctl.platform.checkpoints import read_model
 
         return None if not name or name.startswith("/") else read_model(name, self._folder)
 
-    def engine_log(self) -> str | None:
-        """None: nothing runs."""
-        return None
-
-    def kserve_version(self) -> str | None:
-        """None: no cluster is contacted."""
-        return None
-
-    def gpu(self) -> str | None:
-        """None: nothing runs."""
-        return None
-
     def path_findings(self) -> tuple[Finding, ...]:
-        """Of the manifest, where it has the whole pod. KServe writes its own timeout into the route of a service that
-        sets none."""
+        """Warnings of the manifest, where it has the whole pod. KServe writes its timeout into the route of a service
+        that sets none."""
         read = self._service.pod_and_container()
         if read is None:
             return ()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from mpctl.app.change.resolve import Checkpoint, Selection, Target, is_below
-from mpctl.app.change.source import Edit, Source
 from mpctl.app.requests import SpeculationRequest, StagingRequest
+from mpctl.app.session.base import Edit, Source
 from mpctl.errors import InputError
 from mpctl.estimate.shape import gpu_gib, gpus
 from mpctl.manifest import Service

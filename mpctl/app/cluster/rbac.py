@@ -33,7 +33,7 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
     if request.allow_in_job and not request.admission_policy:
         raise InputError("needs --admission-policy", field="--allow-in-job")
-    made = roles(
+    manifests = roles(
         request.role,
         namespace,
         to=subjects,
@@ -44,9 +44,9 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         deployments=request.deployments,
     )
     if not request.admission_policy:
-        return made
+        return manifests
     rules = job_rules(_allowed(text) for text in request.allow_in_job)
-    return (*made, *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES))
+    return (*manifests, *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES))
 
 
 def exposed_accounts(request: RbacRequest) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ def exposed_accounts(request: RbacRequest) -> tuple[str, ...]:
 def _allowed(text: str) -> tuple[str, str]:
     kind, _, name = text.partition(":")
     if kind not in KINDS or not name:
-        forms = ", ".join(f"{word}:NAME" for word in KINDS)
+        forms = ", ".join(f"{kind}:NAME" for kind in KINDS)
         raise InputError(f"{text!r} is not a field of a load Job", field="--allow-in-job", hint=f"write {forms}")
     return kind, name
 

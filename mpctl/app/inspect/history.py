@@ -8,9 +8,8 @@ from typing import Any
 from mpctl import formatting
 from mpctl.app.change import prepare
 from mpctl.app.change.change import unified
-from mpctl.app.change.source import Source
 from mpctl.app.requests import DiffRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, MpctlError
 from mpctl.rollout.ledger import live_revisions, lost_history
 from mpctl.rollout.operation import Operation, operations

@@ -198,6 +198,6 @@ def _memory_floor_ms(request: ExplainRequest) -> float | None:
     if weights is None and bandwidth is None:
         return None
     if weights is None or bandwidth is None:
-        given, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
-        raise InputError(f"needs {other} too", field=given)
+        option, other = ("--bandwidth", "--weights-gb") if weights is None else ("--weights-gb", "--bandwidth")
+        raise InputError(f"needs {other} too", field=option)
     return memory_floor_ms(weights * 1e9, bandwidth * 1e9)

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 
 from mpctl import commands
 from mpctl.app.change import Change, prepare
-from mpctl.app.change.source import FileSource, Source
+from mpctl.app.change.source import FileSource
 from mpctl.app.console import Console
+from mpctl.app.plan.result import pool_record
 from mpctl.app.requests import PreflightRequest, RenderRequest
+from mpctl.app.session.base import Source
 from mpctl.errors import InputError
-from mpctl.estimate.memory import Estimate
 from mpctl.methods.validate import Opinion, engine_opinion
 from mpctl.platform.kubernetes.service.engine import candidate_manifest
 
@@ -37,7 +38,7 @@ class Preflight:
             "draftReason": change.selection.reason,
             "match": [dict(c.__dict__) for c in change.checked.checks],
             "staging": {"mode": staging.mode, "path": staging.path} if staging else None,
-            "kvPoolTokens": _pool(change.checked.memory),
+            "kvPoolTokens": pool_record(change.checked.memory),
             "engine": dict(self.opinion.__dict__) if self.opinion else None,
         }
 
@@ -51,14 +52,6 @@ def preflight(source: Source, request: PreflightRequest) -> Preflight:
     change = prepare(source, request.speculation)
     opinion = engine_opinion(change.spec.config() or {}) if request.ask_engine else None
     return Preflight(source.name, source.namespace, change, opinion)
-
-
-def _pool(memory: Estimate | None) -> dict[str, Any] | None:
-    """The KV pool in tokens before and after, from the pessimistic to the optimistic end."""
-    if memory is None:
-        return None
-    before, after = memory.before, memory.after
-    return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": memory.basis}
 
 
 class Rendered(NamedTuple):

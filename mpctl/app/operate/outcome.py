@@ -84,7 +84,7 @@ class Outcome:
 
     @property
     def plan(self) -> Plan:
-        """Of the operation that ended."""
+        """The plan of the operation that ended."""
         assert self.operation is not None
         return self.operation.plan
 

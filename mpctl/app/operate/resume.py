@@ -29,9 +29,9 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
             return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         confirm_resume(session, operation)
         kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
-        given = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)
+        prompts_by_class = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)
         with session.context() as context:
-            return carry_out(session, replace(context, prompts=given), operation)
+            return carry_out(session, replace(context, prompts=prompts_by_class), operation)
 
 
 def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tuple[str, ...]]:

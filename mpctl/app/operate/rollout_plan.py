@@ -9,13 +9,13 @@ from datetime import datetime
 from typing import Any
 
 from mpctl import commands
-from mpctl.app.bench.recorded import measured_by, rollouts_of
+from mpctl.app.bench.recorded import finished_runs
 from mpctl.app.change import Change
 from mpctl.app.files import read_policy
 from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import LoadPlace, Session
 from mpctl.app.workload import describe_workload
-from mpctl.errors import InputError, MpctlError, NotPermitted, Refused
+from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
@@ -334,15 +334,11 @@ def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
     if started is None or not answered(engines):
         return 0.0
     total = 0
-    for operation in rollouts_of(session):
+    for operation, finished in finished_runs(session):
         if datetime.fromisoformat(operation.opened_at).timestamp() < started:
-            continue
-        try:
-            source = measured_by(session, operation)
-        except MpctlError:
-            continue
-        if source is not None:
-            total += max(sum(len(b.samples) for b in source.run.blocks if b.arm == arm) for arm in source.run.arms)
+            break
+        run = finished.run
+        total += max(sum(len(block.samples) for block in run.blocks if block.arm == arm) for arm in run.arms)
     return _WARM_UPS * total
 
 
@@ -398,8 +394,10 @@ def describe_traffic(plan: Plan) -> str:
     if not plan.traffic_steps:
         return copies
     shares = ", ".join(str(step) for step in plan.traffic_steps)
-    held = f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
-    return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {held}; "
+    duration = (
+        f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
+    )
+    return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {duration}; "
 
 
 def describe_bake(plan: Plan) -> str:
@@ -419,12 +417,12 @@ def describe_place(session: Session, plan: Plan) -> str:
             else "in place of the serving engine; the service is down while an engine starts"
         )
     if side_by_side:
-        place = f"as a second service of one pod; a promotion replaces the pods one by one, {ROLLING}"
+        way = f"as a second service of one pod; a promotion replaces the pods one by one, {ROLLING}"
     elif plan.downtime:
-        place = "in place of the serving pod, which stops first; the service is down while an engine starts"
+        way = "in place of the serving pod, which stops first; the service is down while an engine starts"
     else:
-        place = f"in place of the serving pods, each replaced by a ready one, {ROLLING}"
-    return place + session.start_time()
+        way = f"in place of the serving pods, each replaced by a ready one, {ROLLING}"
+    return way + session.start_time()
 
 
 def describe_rollback(session: Session, plan: Plan) -> str:

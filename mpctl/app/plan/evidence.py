@@ -7,16 +7,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
+from mpctl.app.bench.recorded import FinishedRun, finished_runs, read_run
 from mpctl.app.change import Change
 from mpctl.app.change.resolve import load_catalogue
-from mpctl.app.change.source import Source
 from mpctl.app.plan.cells import acceptance_of
 from mpctl.app.plan.measure import acceptance_in, counters_of, measure_candidates, replay_transcripts
 from mpctl.app.requests import PlanRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Session, Source
 from mpctl.app.workload import read_traffic
-from mpctl.errors import InputError, MpctlError
+from mpctl.errors import InputError
 from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
@@ -63,7 +62,7 @@ class Evidence:
         if not pairs:
             return ""
         largest = replace(cell, concurrency=max(pair.concurrency for pair in pairs))
-        before, after = (predict(largest, posterior, known).throughput for known in ((), pairs))
+        before, after = (predict(largest, posterior, some).throughput for some in ((), pairs))
         return (
             f"{len(pairs)} measured pairs: at concurrency {largest.concurrency:g} and K={largest.k} the throughput "
             f"ratio {before.text()} became {after.text()}"
@@ -125,15 +124,9 @@ def earlier_measurements(session: Session | None, files: Sequence[str]) -> Evide
         InputError: a file is not a measurement.
     """
     runs = [(path, FinishedRun(read_run(path))) for path in files]
-    for operation in rollouts_of(session) if session is not None else ():
-        assert session is not None
-        try:
-            finished = measured_by(session, operation)
-        except MpctlError as error:
-            session.console.warn(f"measurement of {operation.id} not used: {error.message}")
-            continue
-        if finished is not None:
-            runs.append((operation.id, finished))
+    if session is not None:
+        rollouts = [(operation.id, finished) for operation, finished in finished_runs(session, warn=True)]
+        runs += reversed(rollouts)
     evidence, names = Evidence(), []
     for name, finished in runs:
         spec = candidate_spec(finished.run)

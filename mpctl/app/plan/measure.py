@@ -10,10 +10,9 @@ from pathlib import Path
 from secrets import token_hex
 
 from mpctl.app.bench.arms import open_side_by_side, place_client
-from mpctl.app.change.source import Source
 from mpctl.app.files import read_file
 from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Session, Source
 from mpctl.app.workload import read_traffic
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.payoff.scenario import FREE, LOOKUPS, Acceptance, check_rates, from_length

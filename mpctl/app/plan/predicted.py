@@ -97,18 +97,8 @@ class Checked:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        return {
-            "operation": self.operation,
-            "spec": self.spec,
-            "concurrency": self.concurrency,
-            "level": self.level,
-            "ratio": self.ratio,
-            "predicted": self.predicted,
-            "measured": round(self.measured, 4),
-            "insideTheBand": self.inside,
-            "error": round(self.error, 4),
-            "ending": self.ending,
-        }
+        figures = {"measured": round(self.measured, 4), "insideTheBand": self.inside, "error": round(self.error, 4)}
+        return {**self.__dict__, **figures}
 
 
 @dataclass(frozen=True)

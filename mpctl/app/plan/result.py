@@ -35,9 +35,7 @@ class PlannedCost:
             "concurrency": self.concurrency,
             "baselineUsdPerMillionTokens": round(self.baseline_usd, 4),
             "candidateUsdPerMillionTokens": {
-                "value": round(self.candidate_usd.value, 4),
-                "low": round(self.candidate_usd.low, 4),
-                "high": round(self.candidate_usd.high, 4),
+                name: round(getattr(self.candidate_usd, name), 4) for name in ("value", "low", "high")
             },
             "baselineMeasured": self.measured,
             "api": [{"name": name, "usdPerMillionOutputTokens": usd, "asOf": date} for name, usd, date in self.api],

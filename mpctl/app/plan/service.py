@@ -8,11 +8,10 @@ from dataclasses import replace
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.change.resolve import Target, load_catalogue, resolve_target
-from mpctl.app.change.source import Source
 from mpctl.app.plan.evidence import acceptance_for, gather, lengths_of
 from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan, cost_of, read_price_list
 from mpctl.app.requests import PlanRequest, SpeculationRequest
-from mpctl.app.session.base import Session
+from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import served_numbers
 from mpctl.estimate.memory import Estimate, read_log

@@ -75,8 +75,8 @@ class LoadPlace:
 
 
 def place_load(asked: str, pods: int | None, platform: str, *, unfinished: Operation | None = None) -> LoadPlace:
-    """As asked, else as an ``unfinished`` rollout has it, else a Job in a cluster, whose requests take the path of the
-    service's clients and need no vLLM on this machine. ``pods``: None without a wish.
+    """The place that was asked for, else that of an ``unfinished`` rollout, else a Job in a cluster, whose requests
+    take the path of the service's clients and need no vLLM on this machine. ``pods``: None without a wish.
 
     An unfinished rollback measures nothing and records no load client. In a cluster it gets the client of Jobs, which
     removes the Job that the undone rollout left.
@@ -144,34 +144,16 @@ class ServiceNotFound(InputError):
     """There is no such service where it was looked for."""
 
 
-class Session(ABC):
-    """One service and all that works on it."""
+Edit = Callable[[Service], Service]
+
+
+class Source(ABC):
+    """A service that can be read and edited: a running one, or a manifest in a file."""
 
     name: str
     namespace: str
-    console: Console
-    platform: Platform
-    store: Store
-    load: LoadPlace | None = None
-    """The place of the load client; None: that of the unfinished rollout."""
-    asks_hub = True
-    stages = True
-    scope = "rollout"
-    """The purpose of a load client in the cluster; each purpose has its own client."""
-
-    @property
-    def title(self) -> str:
-        """The service as messages name it."""
-        return f"service {self.namespace}/{self.name}"
-
-    def command(self, verb: str, *options: str | int) -> str:
-        """A command on the service, as messages print it."""
-        return commands.line(verb, self.name, *options, namespace=self.namespace)
-
-    @property
-    def place(self) -> str:
-        """Describe the place of the service, for a confirmation."""
-        return "this machine"
+    asks_hub = True  # a hub may be contacted
+    stages = True  # a draft has to be staged into a pod
 
     @property
     @abstractmethod
@@ -180,13 +162,16 @@ class Session(ABC):
 
     @abstractmethod
     def service(self) -> Service:
-        """The live service as a value."""
+        """The service as a value."""
 
     @abstractmethod
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+    def text(self) -> str:
+        """The manifest."""
+
+    @abstractmethod
+    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
         """The manifest with another speculative setting, as it will read once it is written; ``edit`` changes its
-        storage first.
-        """
+        storage first."""
 
     @abstractmethod
     def engine_version(self, service: Service) -> str | None:
@@ -215,6 +200,32 @@ class Session(ABC):
     def path_findings(self) -> tuple[Finding, ...]:
         """Warnings of the path to the engine: routes that cut answers, pods that lose requests when they stop."""
         return ()
+
+
+class Session(Source):
+    """One service and all that works on it."""
+
+    console: Console
+    platform: Platform
+    store: Store
+    load: LoadPlace | None = None
+    """The place of the load client; None: that of the unfinished rollout."""
+    scope = "rollout"
+    """The purpose of a load client in the cluster; each purpose has its own client."""
+
+    @property
+    def title(self) -> str:
+        """The service as messages name it."""
+        return f"service {self.namespace}/{self.name}"
+
+    def command(self, verb: str, *options: str | int) -> str:
+        """A command on the service, as messages print it."""
+        return commands.line(verb, self.name, *options, namespace=self.namespace)
+
+    @property
+    def place(self) -> str:
+        """Describe the place of the service, for a confirmation."""
+        return "this machine"
 
     def owned(self, *, force: bool) -> str | None:
         """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
@@ -282,7 +293,7 @@ class Session(ABC):
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to continue.
         """
 
-    def require_load_client(self) -> None:  # noqa: B027  a local service has its engine's
+    def require_load_client(self) -> None:
         """Raise when nothing here can send the prompts of a measurement.
 
         Raises:

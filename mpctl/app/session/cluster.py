@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -15,6 +15,7 @@ from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.base import (
     READY_S,
+    Edit,
     EngineCounters,
     Place,
     ServiceNotFound,
@@ -90,7 +91,7 @@ class ClusterSession(Session):
         """The live service, with the arguments of its runtime."""
         return self.platform.service()
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
         """The manifest with another setting, as the server would store it."""
         return self.platform.with_speculation(
             config, edit, recorded=lambda: [revision.text for revision in self.store.revisions()]
@@ -126,7 +127,7 @@ class ClusterSession(Session):
         python_of(os.environ.get(_VLLM))
 
     def absence(self) -> InputError | None:
-        """It was deleted, or the definition of its kind was removed."""
+        """Why the service is not found: it was deleted, or the definition of its kind was removed."""
         return self.platform.absence()
 
     def kserve_version(self) -> str | None:
@@ -142,8 +143,8 @@ class ClusterSession(Session):
             return None
         pods = [deployment["spec"]["template"]["spec"]["containers"] for deployment in controllers or ()]
         # A proxy container may run next to the controller, with a version of its own.
-        own = [container for containers in pods for container in containers if container.get("name") == "manager"]
-        images = [str(container.get("image")) for container in own]
+        managers = [container for containers in pods for container in containers if container.get("name") == "manager"]
+        images = [str(container.get("image")) for container in managers]
         return next((image for image in images if parse_version(image) is not None), None)
 
     def gpu(self) -> str | None:
@@ -158,15 +159,15 @@ class ClusterSession(Session):
         return None if gpu is None else gpu.name
 
     def path_findings(self) -> tuple[Finding, ...]:
-        """Of the routes to the live service and of its pods."""
+        """Warnings of the routes to the live service and of its pods."""
         return self.platform.path_findings()
 
     def start_s(self) -> float | None:
-        """Measured on the pods that serve now."""
+        """Start time of an engine, measured on the pods that serve now."""
         return self.platform.cold_start_s()
 
     def ready_timeout_s(self, asked: float | None) -> float:
-        """Without one asked for, three times the start of the pods that serve now, at least ten minutes: the next
+        """``asked``, else three times the start of the pods that serve now, at least ten minutes: the next
         node may have to fetch image and weights that theirs had, and a draft is loaded beside the model.
         """
         measured = None if asked is not None else self.platform.cold_start_s()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.session.base import EngineCounters, Place, Session, SystemClock, choose, interruptible, who
+from mpctl.app.session.base import Edit, EngineCounters, Place, Session, SystemClock, choose, interruptible, who
 from mpctl.app.session.status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
@@ -43,7 +43,7 @@ class LocalSession(Session):
         """The live service as a value."""
         return read_service(self.platform.read().text, self.name)
 
-    def with_speculation(self, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None) -> str:
+    def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
         """The manifest with another speculative setting: only the bytes of the setting change. Engines on this machine
         read paths and repositories as they are, so that nothing is staged.
         """

@@ -162,10 +162,10 @@ def _with_schedule(trials: Trials, plan: ServicePlan, best: int, rounds: int) ->
     grid = next((planned.grid for planned in plan.methods if planned.method == method), None)
     session = trials.session
     engine = grid.entries[0].cell.engine if grid else parse_version(session.engine_version(session.service()))
-    made = schedule(method, best_by_concurrency(trials.known, method))
-    if made is None or not honours_schedule(engine):
+    settings = schedule(method, best_by_concurrency(trials.known, method))
+    if settings is None or not honours_schedule(engine):
         return best
-    scheduled = Configuration(method, made)
+    scheduled = Configuration(method, settings)
     if scheduled.settings in {configuration.settings for configuration in trials.configurations}:
         return best
     trials.configurations.append(scheduled)
