@@ -7,11 +7,11 @@ rolls a change; it is undone by writing the recorded object again.
 
 from __future__ import annotations
 
-from mpctl.manifest.engine.locate import environment, locate, mentions_vllm
-from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
+from mpctl.manifest.engine.locate import mentions_vllm
+from mpctl.manifest.engine.recognition import not_measurable, other_engine
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.kinds.pods import words
-from mpctl.manifest.service import ManifestSource, Origin, Service, model_of
+from mpctl.manifest.kinds.pods import service_of_pod, words
+from mpctl.manifest.service import Origin, Service
 from mpctl.manifest.text.view import View, text_of
 
 API = "modelplane.ai/v1alpha1"
@@ -22,27 +22,9 @@ _ONE = "only one Standalone engine in one pod can be changed"
 
 def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     """The ModelDeployment at ``root``. Raises :class:`InputError` for what is no single Standalone vLLM engine."""
-    endpoints = _routes(file).get(name_and_namespace(root), ())
-    metadata, spec = root.need("metadata"), root.need("spec")
-    container = _container(_engine(spec))
-    engine = locate(container)
-    require_generation(container, engine.command)
-    return Service(
-        kind="ModelDeployment",
-        name=metadata.need("name").text(),
-        namespace=text_of(metadata.get("namespace")),
-        file=root.file,
-        text=file.text,
-        image=text_of(container.get("image")),
-        env=environment(container),
-        container=CONTAINER,
-        command=engine.command,
-        model=model_of(engine),
-        storage=(),
-        line=root.node.line,
-        endpoints=endpoints,
-        source=ManifestSource(origin, engine),
-    )
+    users = _routes(file).get(name_and_namespace(root), ())
+    container = _container(_engine(root.need("spec")))
+    return service_of_pod("ModelDeployment", root, file.text, origin, None, container, users=users)
 
 
 def _engine(spec: View) -> View:

@@ -82,14 +82,14 @@ def service_of_pod(
     root: View,
     text: str,
     origin: Origin,
-    pod: View,
+    pod: View | None,
     container: View,
     *,
     peers: tuple[Engine, ...] = (),
     users: tuple[str, ...] = (),
 ) -> Service:
     """The service of an engine in a pod template. ``peers``: engines of the same service in its other pods, which are
-    started with the same setting; ``users``: services that share the template."""
+    started with the same setting; ``users``: services that share the template. Without a ``pod`` nothing is mounted."""
     engine = locate(container)
     model = model_of(engine)
     require_generation(container, engine.command)
@@ -105,7 +105,7 @@ def service_of_pod(
         container=text_of(container.get("name")),
         command=engine.command,
         model=model,
-        storage=claims(pod, container, model),
+        storage=() if pod is None else claims(pod, container, model),
         line=root.node.line,
         endpoints=users,
         source=ManifestSource(origin, engine, pod, peers),

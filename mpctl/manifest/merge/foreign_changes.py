@@ -41,7 +41,11 @@ def _comparable(before: str, after: str) -> tuple[list[Any], list[Any]]:
             continue  # not one service, or its setting cannot be edited: every difference counts
     else:
         text_before, text_after = before, after
-    return _documents(text_before), _documents(text_after)
+    return _unstaged(text_before), _unstaged(text_after)
+
+
+def _unstaged(text: str) -> list[Any]:
+    return [_without_staging(document) for document in documents_of(text)]
 
 
 def _without_speculation(before: str, after: str) -> tuple[str, str]:
@@ -59,11 +63,12 @@ def _edited(text: str, config: Mapping[str, Json] | None) -> str:
     return service.with_speculation(config).to_yaml()
 
 
-def _documents(text: str) -> list[Any]:
+def documents_of(text: str) -> list[Any]:
+    """The data of a text's documents; the text itself where it is no YAML."""
     import yaml
 
     try:
-        return [_without_staging(document) for document in yaml.safe_load_all(text)]
+        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
     except yaml.YAMLError:
         return [text]
 

@@ -34,7 +34,7 @@ from mpctl.manifest.merge.differences import (
     storage_changes,
     storage_of,
 )
-from mpctl.manifest.merge.foreign_changes import foreign_changes
+from mpctl.manifest.merge.foreign_changes import documents_of, foreign_changes
 from mpctl.manifest.text.yaml_tree import dump
 
 
@@ -98,7 +98,7 @@ def own_changes(recorded: str, live: str) -> tuple[str, ...]:
 
 
 def _paths(before: str, after: str, *, own: bool) -> tuple[str, ...]:
-    documents_before, documents_after = _documents(before), _documents(after)
+    documents_before, documents_after = documents_of(before), documents_of(after)
     if len(documents_before) != len(documents_after):
         return () if own else ("the number of documents",)
     paths: list[str] = []
@@ -120,15 +120,6 @@ def _same_speculation(first: str, second: str) -> bool:
         return False
 
 
-def _documents(text: str) -> list[Any]:
-    import yaml
-
-    try:
-        return list(yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)))
-    except yaml.YAMLError:
-        return [text]
-
-
 @dataclass
 class _Merge:
     """One attempt; ``base`` of each call is what changes inside a shell script are told from."""
@@ -139,11 +130,11 @@ class _Merge:
 
     def text(self, target: str, live: str, base: str) -> str:
         """The merged text, in the form of the live one."""
-        to, now, base_documents = _documents(target), _documents(live), _documents(base)
+        to, now, base_documents = documents_of(target), documents_of(live), documents_of(base)
         if not len(to) == len(now) == len(base_documents):
             self.clashes.append(Clash("the number of documents", len(base_documents), len(now)))
             return live
-        known = [documents for documents in map(_documents, self.recorded) if len(documents) == len(now)]
+        known = [documents for documents in map(documents_of, self.recorded) if len(documents) == len(now)]
         merged = []
         for at, document in enumerate(now):
             recorded = [documents[at] for documents in known]
@@ -235,18 +226,18 @@ def _script(to: Any, now: Any, base: Any) -> Any:
 def _written(documents: list[Any], live: str, target: str, base: str) -> str:
     """The text of the merged documents: bytes of the live manifest where they can stay."""
     for text in (live, target):
-        if _documents(text) == documents:
+        if documents_of(text) == documents:
             return text
     if len(documents) == 1 and isinstance(documents[0], dict):
         canonical = dump(documents[0])
-        if dump(_documents(live)[0]) == live:
+        if dump(documents_of(live)[0]) == live:
             return canonical
         lines = merge_lines(base, target, live)
-        if lines is not None and _documents(lines) == documents:
+        if lines is not None and documents_of(lines) == documents:
             return lines
         return canonical
     lines = merge_lines(base, target, live)
-    if lines is not None and _documents(lines) == documents:
+    if lines is not None and documents_of(lines) == documents:
         return lines
     return "---\n".join(dump(document) for document in documents)
 
