@@ -298,11 +298,11 @@ def _draft(node: Node, draft: str | dict[str, Any] | None, method: str) -> tuple
 
 def _gpu(node: Node, gpu: str | dict[str, Any]) -> Gpu:
     if isinstance(gpu, str):
-        found = find_gpu(gpu)
-        if found is None:
+        listed = find_gpu(gpu)
+        if listed is None:
             close = near(gpu, gpus())
             raise node.error("gpu", f"{gpu!r} is not in mpctl's table{close}", f"{_GPU_HINT}; or {', '.join(gpus())}")
-        return found
+        return listed
     return Gpu(**asdict(node.node("gpu").read(_Gpu, dict.fromkeys(("bandwidth_gb_s", "tflops"), _GPU_HINT))))
 
 
