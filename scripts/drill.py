@@ -42,9 +42,9 @@ from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.processes import kill_group
 from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm, Phase
+from mpctl.watch.assess import Signal
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import Reference
-from mpctl.watch.signals import Signal
 
 FAILED = 9  # exit code
 _ANSWER_S = 180.0

@@ -71,7 +71,7 @@ def run(context: CliContext, /, request: WatchRequest) -> None:
 
 def _once(context: CliContext, watching: Watch) -> None:
     from mpctl.app.watch.exposition import record, table_rows
-    from mpctl.watch.signals import Signal
+    from mpctl.watch.assess import Signal
 
     services = watching.once()
     context.emit(

@@ -1,9 +1,9 @@
 """Judge a service by one more reading: what its speculation does, and why it does less than the gate measured.
 
-Three figures from server counters split every slow-down: the time per token is the step time over tokens per step. A
-lasting loss of speed is therefore a worse draft or a costlier step, whichever part is larger. Whether speculation still
-pays is another question, with its own test: tokens per step against the break-even, which load and contention leave
-alone because they slow both arms.
+A signal is the one cause that the watch names, with what it means and what to do. Three figures from server counters
+split every slow-down: the time per token is the step time over tokens per step. A lasting loss of speed is therefore a
+worse draft or a costlier step, whichever part is larger. Whether speculation still pays is another question, with its
+own test: tokens per step against the break-even, which load and contention leave alone because they slow both arms.
 """
 
 from __future__ import annotations
@@ -11,18 +11,109 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from itertools import takewhile
 
-from mpctl import formatting
+from mpctl import commands, formatting
 from mpctl.experiment.counters import Counters, Window
 from mpctl.watch.detect import NOTHING, UNLEARNED, Noise, Sum, limit_of, windows_to_detect
 from mpctl.watch.policy import WatchPolicy
-from mpctl.watch.reading import Between, Reading, between, restarted
-from mpctl.watch.reference import Expected, Reference, batch_of
-from mpctl.watch.signals import MEANINGS, Signal
+from mpctl.watch.reading import Reading, ServiceWindow, restarted, window_between
+from mpctl.watch.reference import Expected, Figures, Reference
+
+
+class Signal(StrEnum):
+    """The state of a service's speculation."""
+
+    HEALTHY = "Healthy"
+    IDLE = "Idle"
+    BLIND = "Blind"
+    NO_REFERENCE = "NoReference"
+    UNMEASURED_LOAD = "UnmeasuredLoad"
+    WORSE_DRAFT = "WorseDraft"
+    COSTLIER_STEP = "CostlierStep"
+    PAST_CROSSOVER = "PastCrossover"
+    NO_DRAFTS = "NoDrafts"
+    NOT_SPECULATING = "NotSpeculating"
+    STEP_TO_ZERO = "StepToZero"
+    RESTARTING = "Restarting"
+    FELL_BACK = "FellBack"
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """``finding``: something is wrong; ``text``: what it means; ``remedy``: verb and options of the command to run
+    on the service."""
+
+    finding: bool
+    text: str
+    remedy: tuple[str, ...] = ()
+
+
+MEANINGS: dict[Signal, Meaning] = {
+    Signal.HEALTHY: Meaning(False, "time per token and tokens per step are as the gate measured them"),
+    Signal.IDLE: Meaning(False, "too few tokens were generated to judge"),
+    Signal.BLIND: Meaning(False, "counters could not be read; nothing is judged and nothing is done", ("doctor",)),
+    Signal.NO_REFERENCE: Meaning(
+        False,
+        "no measurement is recorded for the live revision",
+        ("rollout", "--spec", "METHOD"),
+    ),
+    Signal.UNMEASURED_LOAD: Meaning(
+        False,
+        "more requests decode at once than the gate measured",
+        ("bench", "--concurrency", "N"),
+    ),
+    Signal.WORSE_DRAFT: Meaning(
+        True, "fewer drafted tokens are accepted: the traffic changed, or target or draft", ("rollback",)
+    ),
+    Signal.COSTLIER_STEP: Meaning(
+        True,
+        "a step takes longer with the same drafts: contention, a lost CUDA graph, another engine version",
+        ("bench",),
+    ),
+    Signal.PAST_CROSSOVER: Meaning(
+        True,
+        "at this load the gate measured that speculation costs more than it gains",
+        ("rollback",),
+    ),
+    Signal.NO_DRAFTS: Meaning(
+        True,
+        "the engine speculates and drafts nothing: no text repeats, or K is 0 at this load",
+        ("status",),
+    ),
+    Signal.NOT_SPECULATING: Meaning(
+        True,
+        "the engine runs without speculation although the ledger says it was promoted",
+        ("diff",),
+    ),
+    Signal.STEP_TO_ZERO: Meaning(
+        True,
+        "acceptance fell to zero at once: an engine fault that a restart ends",
+        ("restart",),
+    ),
+    Signal.RESTARTING: Meaning(True, "engines restarted twice or more within 30 minutes", ("status",)),
+    Signal.FELL_BACK: Meaning(
+        True,
+        "the watch replaced a speculation that no longer paid, and nobody has acknowledged it",
+        ("watch", "acknowledge"),
+    ),
+}
+
+
+def remedy_of(signal: Signal, namespace: str, service: str) -> str:
+    """The command for a service; empty without one."""
+    remedy = MEANINGS[signal].remedy
+    if not remedy:
+        return ""
+    verb = tuple(takewhile(lambda word: not word.startswith("-"), remedy))
+    subject = "" if verb == ("doctor",) else service
+    return commands.line(*verb, subject, *remedy[len(verb) :], namespace=namespace)
+
 
 LEAST_TOKENS = 200  # of a window that is judged
 _PATIENCE = 8  # intervals that are pooled until a window has them
-_GAP = 12  # intervals without a reading after which nothing is known of the time between
+_GAP = 12  # intervals without a reading after which nothing is known of the time window_between
 LEAST_DRAFTS = 50
 ZERO = 0.02  # first-position acceptance that counts as none, as the upper confidence bound of a window
 _ZERO_OF_MEASURED = 0.1  # and at most this share of the reference's
@@ -59,37 +150,6 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """One window. ``batch``: requests that decoded at once on an engine; ``answer_tokens``: generated per request that
-    got its first token; the others as in the reference."""
-
-    batch: float | None
-    tokens_per_step: float | None
-    step_ms: float | None
-    time_per_token_ms: float | None
-    first_acceptance: float | None
-    coverage: float | None
-    tokens_per_s: float
-    answer_tokens: float | None = None
-
-    @classmethod
-    def of(cls, interval: Between) -> Figures:
-        """Read a window that is whole."""
-        window = interval.window
-        assert window is not None
-        return cls(
-            batch=batch_of(window, interval.seconds, interval.engines),
-            tokens_per_step=window.tokens_per_step,
-            step_ms=window.step_ms,
-            time_per_token_ms=window.time_per_token_ms,
-            first_acceptance=next(iter(window.position_rates), None),
-            coverage=window.coverage,
-            tokens_per_s=window.generation_tokens / interval.seconds,
-            answer_tokens=window.generation_tokens / window.ttft_count if window.ttft_count else None,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Assessment:
     """``pays``: None where it is unknown, or not certain yet. ``detects_in_s``: how long a loss of the policy's size
     would last before it is found, at this service's noise."""
@@ -114,7 +174,7 @@ def assess(
     """Judge a service by one more reading. ``speculates``: whether the live revision has a speculation."""
     if state.base is None:
         return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
-    interval = between(state.base, reading, _GAP * policy.interval_s)
+    interval = window_between(state.base, reading, _GAP * policy.interval_s)
     known = {**state.gone, **state.base.engines}
     if back := tuple(n for n in interval.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
         interval = replace(interval, restarted=(*interval.restarted, *back))
@@ -134,7 +194,7 @@ def _judged(
     reference: Reference | None,
     state: State,
     reading: Reading,
-    interval: Between,
+    interval: ServiceWindow,
     *,
     speculates: bool,
 ) -> tuple[State, Assessment]:
@@ -155,7 +215,7 @@ def _judged(
 
 
 def _compared(
-    policy: WatchPolicy, reference: Reference | None, state: State, interval: Between, *, speculates: bool
+    policy: WatchPolicy, reference: Reference | None, state: State, interval: ServiceWindow, *, speculates: bool
 ) -> tuple[State, Assessment]:
     """Compare a whole window with the reference."""
     assert interval.window is not None

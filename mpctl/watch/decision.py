@@ -1,7 +1,7 @@
 """Decide what the watch does about a finding: nothing, report, restart, fall back, or try the better spec again.
 
-The decision is a function of values; who carries it out is somewhere else. Without a policy that says so it is never
-more than a report. In the order in which they hold an action back: another operation or operator, a finding that does
+The decision is a function of values, which mpctl.app.watch carries out. Without a policy that says so it is never more
+than a report. In the order in which they hold an action back: another operation or operator, a finding that does
 not last, the cool-down of the service, its limit per day, the brake over the fleet.
 """
 
@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mpctl.watch.assess import Assessment
+from mpctl.watch.assess import Assessment, Signal
 from mpctl.watch.policy import PREVIOUS, WatchPolicy
-from mpctl.watch.signals import Signal
 
 _DAY_S = 86400.0
 # Findings that another spec ends. A costlier step slows the baseline, too; restarts and missing data are no verdict.
@@ -77,7 +76,7 @@ class Fleet:
 
     def braked(self, policy: WatchPolicy, now: float) -> bool:
         """True when the number of actions within the window has reached its limit."""
-        recent = [at for at in self.actions if now - at < policy.fleet_window_s]
+        recent = [when for when in self.actions if now - when < policy.fleet_window_s]
         return len(recent) >= self.most(policy)
 
 
@@ -109,8 +108,8 @@ def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, 
     if reported := _only_reported(policy, assessment):
         return Decision(Act.REPORT, reported)
     restart = _restarts_first(policy, assessment, situation)
-    if held := _held(policy, situation, restart=restart):
-        return Decision(Act.HOLD, held)
+    if reason := _reason_to_wait(policy, situation, restart=restart):
+        return Decision(Act.HOLD, reason)
     if not situation.rungs and not restart:
         return Decision(Act.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
     if fleet.braked(policy, situation.now):
@@ -134,12 +133,13 @@ def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
 
 def _restarts_first(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> bool:
     """Return whether fresh engines are tried before another spec: the fault of an engine whose acceptance fell to zero
-    ends with its process (vllm #52873). Once in a day; what comes back is no accident."""
-    recent = any(situation.now - at < _DAY_S for at in situation.restarts)
+    ends with its process (vllm #52873). Once in a day: a fault that comes back is one that restarts do
+    not end."""
+    recent = any(situation.now - when < _DAY_S for when in situation.restarts)
     return policy.restart and assessment.signal is Signal.STEP_TO_ZERO and not recent
 
 
-def _held(policy: WatchPolicy, situation: Situation, *, restart: bool) -> str:
+def _reason_to_wait(policy: WatchPolicy, situation: Situation, *, restart: bool) -> str:
     """Why an action has to wait; empty when it need not. A restart changes no spec, so limits on that do not hold
     it."""
     if situation.busy:
@@ -151,7 +151,7 @@ def _held(policy: WatchPolicy, situation: Situation, *, restart: bool) -> str:
         return ""
     if reason := _cooling(policy, situation):
         return reason
-    recent = sum(1 for at in situation.fallbacks if situation.now - at < _DAY_S)
+    recent = sum(1 for when in situation.fallbacks if situation.now - when < _DAY_S)
     if recent >= policy.per_day:
         return f"{recent} fallbacks within a day, {policy.per_day} are allowed"
     return ""

@@ -24,32 +24,28 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Between:
-    """Two readings of a service. ``window`` over the ``engines`` that were whole, None where ``blind`` says why.
-
-    ``restarted``: engines whose counters began again; ``started``: engines that the first reading did not have.
-    ``speculating``: whether engines export the counters of speculation; None where no engine was read.
-    """
+class ServiceWindow:
+    """A service between two readings."""
 
     seconds: float
-    window: Window | None
-    engines: int = 0
-    restarted: tuple[str, ...] = ()
-    started: tuple[str, ...] = ()
-    speculating: bool | None = None
+    window: Window | None  # over the engines that were whole; None where ``blind`` says why
+    engines: int = 0  # that were whole
+    restarted: tuple[str, ...] = ()  # engines whose counters began again
+    started: tuple[str, ...] = ()  # engines that the first reading did not have
+    speculating: bool | None = None  # engines export the counters of speculation; None where no engine was read
     blind: str = ""
 
 
-def between(before: Reading, after: Reading, gap_s: float) -> Between:
+def window_between(before: Reading, after: Reading, gap_s: float) -> ServiceWindow:
     """Subtract two readings, engine by engine, and sum what is whole. ``gap_s``: the longest time between them."""
     seconds = after.at - before.at
     speculating = _speculating(after)
     if seconds <= 0:
-        return Between(seconds, None, speculating=speculating, blind="the clock went back")
+        return ServiceWindow(seconds, None, speculating=speculating, blind="the clock went back")
     if seconds > gap_s:  # an engine that loads for minutes leaves such a gap: that it restarted is known all the same
         names = tuple(n for n, c in after.engines.items() if n in before.engines and restarted(before.engines[n], c))
         blind = f"no reading for {seconds:.0f} s"
-        return Between(seconds, None, restarted=names, speculating=speculating, blind=blind)
+        return ServiceWindow(seconds, None, restarted=names, speculating=speculating, blind=blind)
     windows, again, odd = [], [], []
     for name, counters in after.engines.items():
         if name not in before.engines:
@@ -66,7 +62,7 @@ def between(before: Reading, after: Reading, gap_s: float) -> Between:
     if windows and 2 * len(windows) < after.wanted:
         blind = f"{len(windows)} of {after.wanted} engines could be read"
     window = None if blind else windows[0] if len(windows) == 1 else Window.total(tuple(windows))
-    return Between(seconds, window, len(windows), tuple(again), started, speculating, blind)
+    return ServiceWindow(seconds, window, len(windows), tuple(again), started, speculating, blind)
 
 
 def restarted(before: Counters, after: Counters) -> bool:

@@ -6,13 +6,16 @@ time and tokens per step for each class of traffic and load, together with the b
 
 The load of a band is the mean number of requests that decoded at once, from the same counters as everything else:
 seconds between tokens, summed over requests, per second (Little's law). It needs no gauge, which a scrape may miss.
+
+A profile of live traffic is compared with it, in counts: how long answers are, how many requests run at once, and how
+drafts are accepted. No text and no request is kept, and its size does not grow.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
@@ -23,6 +26,7 @@ from mpctl.experiment.users import UsersTraffic
 from mpctl.methods import METHODS, Spec
 from mpctl.records import Record, decode
 from mpctl.stats.confidence import Stage, mean_interval
+from mpctl.watch.reading import ServiceWindow
 
 RECORD = "reference"  # the name of the record of the operation that promoted
 LEVEL = 0.95
@@ -164,6 +168,37 @@ def batch_of(window: Window, seconds: float, engines: int = 1) -> float | None:
     return window.itl_seconds / seconds / engines
 
 
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """One window. ``batch``: requests that decoded at once on an engine; ``answer_tokens``: generated per request that
+    got its first token; the others as in the reference."""
+
+    batch: float | None
+    tokens_per_step: float | None
+    step_ms: float | None
+    time_per_token_ms: float | None
+    first_acceptance: float | None
+    coverage: float | None
+    tokens_per_s: float
+    answer_tokens: float | None = None
+
+    @classmethod
+    def of(cls, interval: ServiceWindow) -> Figures:
+        """Read a window that is whole."""
+        window = interval.window
+        assert window is not None
+        return cls(
+            batch=batch_of(window, interval.seconds, interval.engines),
+            tokens_per_step=window.tokens_per_step,
+            step_ms=window.step_ms,
+            time_per_token_ms=window.time_per_token_ms,
+            first_acceptance=next(iter(window.position_rates), None),
+            coverage=window.coverage,
+            tokens_per_s=window.generation_tokens / interval.seconds,
+            answer_tokens=window.generation_tokens / window.ttft_count if window.ttft_count else None,
+        )
+
+
 def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
     mine = [b for b in blocks if b.arm == CANDIDATE]
     loads = [load for b in mine if (load := batch_of(b.window, b.duration_s))]
@@ -239,20 +274,20 @@ def _at(bands: list[Band], batch: float) -> Expected:
     if above != below and batch > low.batch:
         share = (batch - low.batch) / (high.batch - low.batch)
 
-    def between(read: Callable[[Band], float | None]) -> float | None:
+    def interpolated(read: Callable[[Band], float | None]) -> float | None:
         at_low, at_high = read(low), read(high)
         return None if at_low is None or at_high is None else at_low + share * (at_high - at_low)
 
-    per_step = between(lambda b: b.tokens_per_step.value)
+    per_step = interpolated(lambda b: b.tokens_per_step.value)
     assert per_step is not None
     return Expected(
         tokens_per_step=per_step,
-        time_per_token_ms=between(lambda b: _value(b.time_per_token_ms)),
-        step_ms=between(lambda b: _value(b.step_ms)),
-        baseline_step_ms=between(lambda b: b.baseline_step_ms),
-        baseline_tokens_per_step=between(lambda b: b.baseline_tokens_per_step) or 1.0,
-        first_acceptance=between(lambda b: _value(b.first_acceptance)),
-        coverage=between(lambda b: _value(b.coverage)),
+        time_per_token_ms=interpolated(lambda b: _value(b.time_per_token_ms)),
+        step_ms=interpolated(lambda b: _value(b.step_ms)),
+        baseline_step_ms=interpolated(lambda b: b.baseline_step_ms),
+        baseline_tokens_per_step=interpolated(lambda b: b.baseline_tokens_per_step) or 1.0,
+        first_acceptance=interpolated(lambda b: _value(b.first_acceptance)),
+        coverage=interpolated(lambda b: _value(b.coverage)),
         slack=max(_slack(low), _slack(high)),
         within=batch <= bands[-1].batch * _REACH + _REACH_MORE,
     )
@@ -293,3 +328,62 @@ def _mixed(each: list[Expected], weights: list[float]) -> Expected:
         slack=max(e.slack for e, w in zip(each, weights, strict=True) if w),
         within=all(e.within for e, w in zip(each, weights, strict=True) if w),
     )
+
+
+_MEMORY = 240.0  # windows: an hour at the default interval
+_LEAST = 40.0  # windows of a profile that is compared
+_OTHER = math.log(2.0)  # a mean that doubled or halved
+_BATCHES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Exponentially weighted means over windows. ``loads``: share of the windows by requests at once (powers of two);
+    ``answer_tokens``: mean length of an answer."""
+
+    weight: float = 0.0
+    answer_tokens: float | None = None
+    tokens_per_step: float | None = None
+    loads: tuple[float, ...] = (0.0,) * (len(_BATCHES) + 1)
+
+    def after(self, figures: Figures) -> Profile:
+        """With one more window."""
+        weight = min(self.weight + 1.0, _MEMORY)
+        part = 1.0 / weight
+        place = sum(1 for least in _BATCHES if (figures.batch or 0.0) >= least)
+        return replace(
+            self,
+            weight=weight,
+            answer_tokens=_towards(self.answer_tokens, figures.answer_tokens, part),
+            tokens_per_step=_towards(self.tokens_per_step, figures.tokens_per_step, part),
+            loads=tuple(old + part * (float(i == place) - old) for i, old in enumerate(self.loads)),
+        )
+
+    def differences(self, reference: Reference) -> tuple[str, ...]:
+        """Differences of the traffic from what the gate measured; empty while it resembles it or little is known."""
+        if self.weight < _LEAST:
+            return ()
+        differences = []
+        measured = [b.answer_tokens for b in reference.bands if b.answer_tokens]
+        if measured and self.answer_tokens and _outside(self.answer_tokens, measured):
+            differences.append(f"answers have {self.answer_tokens:.0f} tokens, measured were {_span(measured)}")
+        most = max(b.batch for b in reference.bands) * 1.25
+        above = math.fsum(s for least, s in zip(_BATCHES, self.loads[1:], strict=True) if least > most)
+        if above > 0.2:
+            differences.append(f"{above:.0%} of the time more requests decode at once than the {most:.0f} measured")
+        return tuple(differences)
+
+
+def _towards(old: float | None, new: float | None, part: float) -> float | None:
+    if new is None:
+        return old
+    return new if old is None else old + part * (new - old)
+
+
+def _outside(value: float, measured: list[float]) -> bool:
+    return value > max(measured) * math.exp(_OTHER) or value < min(measured) / math.exp(_OTHER)
+
+
+def _span(values: list[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f} to {high:.0f}"

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpctl.experiment.counters import Counters
-from mpctl.watch.assess import State, assess
+from mpctl.watch.assess import MEANINGS, Signal, State, assess
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Band, Measured, Reference
-from mpctl.watch.signals import MEANINGS, Signal
 
 DRAFTED = 3
 TOTALS = ("generated", "steps", "accepted", "seconds", "first", "requests")

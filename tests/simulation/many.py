@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpctl.watch import assess, detect
+from mpctl.watch.assess import MEANINGS, Signal
 from mpctl.watch.policy import WatchPolicy
-from mpctl.watch.signals import MEANINGS, Signal
 
 from .drift import TOTALS, Array, Change, Seen, Truth, Watched, moments, reference
 

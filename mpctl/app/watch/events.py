@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.watch.assess import Assessment, Figures
-from mpctl.watch.reference import Expected, Reference
-from mpctl.watch.signals import MEANINGS, remedy_of
+from mpctl.watch.assess import MEANINGS, Assessment, remedy_of
+from mpctl.watch.reference import Expected, Figures, Reference
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,11 @@ from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.facts import LedgerFacts, read_facts
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
-from mpctl.watch.assess import Assessment, State, assess
+from mpctl.watch.assess import Assessment, Signal, State, assess
 from mpctl.watch.decision import Act, Decision, Fleet, Situation, decide
 from mpctl.watch.policy import WatchPolicy
-from mpctl.watch.profile import Profile
 from mpctl.watch.reading import Reading
-from mpctl.watch.signals import Signal
+from mpctl.watch.reference import Profile
 
 ACTORS = 4
 _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bounds
@@ -190,7 +189,7 @@ class Watcher:
 
     def _compare_profile(self, watched: Watched) -> None:
         reference = watched.facts.reference
-        changes = watched.profile.unlike(reference) if reference is not None else ()
+        changes = watched.profile.differences(reference) if reference is not None else ()
         if bool(changes) != bool(watched.traffic_changes):
             text = "; ".join(changes) or "the traffic resembles what the gate measured again"
             command = watched.session.command("bench") if changes else ""

@@ -18,7 +18,7 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.platform import notify, prometheus
 from mpctl.platform.prometheus import Listener
-from mpctl.watch.reading import between
+from mpctl.watch.reading import window_between
 
 
 def series(name, value, pod="qwen-a", **more):
@@ -122,7 +122,7 @@ def test_a_prometheus_that_does_not_answer_is_a_sentence_and_no_query():
     with ThreadPoolExecutor(1) as readers:
         found = from_prometheus("http://127.0.0.1:9")([Named("ml", "qwen")], readers, lambda: 0.0)
     reading = found["ml", "qwen"]
-    interval = between(reading, replace(reading, at=1.0), 60.0)
+    interval = window_between(reading, replace(reading, at=1.0), 60.0)
     assert interval.blind == "Prometheus at http://127.0.0.1:9 does not answer: [Errno 111] Connection refused"
 
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.counters import Counters
-from mpctl.watch.assess import ZERO, State, assess, at_most
+from mpctl.watch.assess import MEANINGS, ZERO, Signal, State, assess, at_most, remedy_of
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Band, Measured, Reference
-from mpctl.watch.signals import MEANINGS, Signal, remedy_of
 
 POLICY = WatchPolicy()
 STEP_S, COST = 0.02, 1.2

@@ -11,9 +11,7 @@ from run_samples import block, make_run
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, TrafficWindow, UsersTraffic
 from mpctl.methods import Spec
-from mpctl.watch.assess import Figures
-from mpctl.watch.profile import Profile
-from mpctl.watch.reference import Band, Measured, Reference
+from mpctl.watch.reference import Band, Figures, Measured, Profile, Reference
 
 NGRAM = Spec("ngram", {"num_speculative_tokens": 5})
 
@@ -95,11 +93,11 @@ def test_a_profile_says_how_traffic_differs_and_does_not_grow():
     profile = Profile()
     for _ in range(100):
         profile = profile.after(like)
-    assert profile.unlike(reference) == ()
-    assert Profile().after(unlike).unlike(reference) == ()
+    assert profile.differences(reference) == ()
+    assert Profile().after(unlike).differences(reference) == ()
     for _ in range(500):
         profile = profile.after(unlike)
-    answers, load = profile.unlike(reference)
+    answers, load = profile.differences(reference)
     assert answers.startswith("answers have")
     assert "measured were 100" in answers
     assert load.endswith("than the 5 measured")

@@ -21,10 +21,10 @@ from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
+from mpctl.watch.assess import Signal
 from mpctl.watch.decision import Act
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import Reference
-from mpctl.watch.signals import Signal
 
 
 def reasons(events):
