@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from mpctl.methods.keys import KEYS, is_int
 from mpctl.methods.preflight.preflight_rule import (
+    Condition,
     PreflightRule,
     RuleOutcome,
     ServiceFacts,
     both,
     drafts_with_weights,
+    fact,
     fires,
     method_of,
     names_draft,
@@ -29,6 +31,7 @@ SCHEDULED_SINCE: Version = (0, 33, 0)  # Model Runner V2 drafts by num_speculati
 VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ADAPTIVE = "enable_adaptive_verification"
+_FAST_PREFILL = "--kv-sharing-fast-prefill"
 _DRAFT_TP = "draft_tensor_parallel_size"
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
 # Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
@@ -44,6 +47,10 @@ def _value_of(facts: ServiceFacts, flag: str) -> str | None:
         if name.replace("_", "-") == flag:
             return value if equals else argv[index + 1] if index + 1 < len(argv) else ""
     return None
+
+
+def _carries(flag: str) -> Condition:
+    return lambda spec, facts: _value_of(facts, flag) is not None
 
 
 def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -304,11 +311,7 @@ RULES = (
     # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
     PreflightRule(
         "custom-logits-processors",
-        fires(
-            "refuse",
-            "the command line carries --logits-processors",
-            lambda spec, facts: _value_of(facts, "--logits-processors") is not None,
-        ),
+        fires("refuse", "the command line carries --logits-processors", _carries("--logits-processors")),
         source="vLLM 0.32.0, build_logitsprocs; PR #19482",
         todo="remove --logits-processors, or leave this service without speculation",
         needs=("argv",),
@@ -316,11 +319,7 @@ RULES = (
     # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
     PreflightRule(
         "fast-prefill",
-        fires(
-            "refuse",
-            "--kv-sharing-fast-prefill does not go with {spec.method}",
-            lambda spec, facts: _value_of(facts, "--kv-sharing-fast-prefill") is not None,
-        ),
+        fires("refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)),
         source=_VLLM,
         todo="remove --kv-sharing-fast-prefill",
         needs=("argv",),
@@ -352,11 +351,7 @@ RULES = (
     # Its buffers lie in pinned memory, which only a GPU's driver gives.
     PreflightRule(
         "gpu-needed",
-        fires(
-            "refuse",
-            "{spec.method} needs a GPU, the engine runs on a CPU",
-            lambda spec, facts: facts.device == "CPU",
-        ),
+        fires("refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")),
         source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
         todo="use ngram, which looks the same tokens up",
         needs=("device",),
@@ -438,11 +433,7 @@ TRAFFIC_RULES = (
     # A think block is new text: there is nothing to look up.
     PreflightRule(
         "thinking",
-        fires(
-            "warn",
-            "the model thinks by default, and {spec.method} cannot propose a think block",
-            lambda spec, facts: facts.thinking,
-        ),
+        fires("warn", "the model thinks by default, and {spec.method} cannot propose a think block", fact("thinking")),
         source="Modelplane example qwen3-8b-speculative-decoding, which turns Qwen3's thinking off",
         todo='serve with --default-chat-template-kwargs {"enable_thinking": false}, or use a head',
         needs=("thinking",),
@@ -457,11 +448,7 @@ TRAFFIC_RULES = (
     ),
     PreflightRule(
         "mtp-prefix-caching",
-        fires(
-            "warn",
-            "{spec.method} with prefix caching has ended in illegal memory accesses",
-            lambda spec, facts: facts.prefix_caching,
-        ),
+        fires("warn", "{spec.method} with prefix caching has ended in illegal memory accesses", fact("prefix_caching")),
         source="vLLM #40756, club-3090 #1052",
         todo="watch restarts during the rollout, or serve with --no-enable-prefix-caching",
         needs=("prefix_caching",),

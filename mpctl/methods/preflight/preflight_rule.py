@@ -93,6 +93,7 @@ class ServiceFacts:
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
 RuleOutcome = tuple[Severity, str] | tuple[Severity, str, str] | None
 Judge = Callable[[Spec, ServiceFacts], RuleOutcome]
+Condition = Callable[[Spec, ServiceFacts], object]
 Applies = Callable[[Spec], bool]
 
 
@@ -130,15 +131,18 @@ class PreflightRule:
         return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
 
 
-def fires(
-    severity: Severity, reason: str, condition: Callable[[Spec, ServiceFacts], object] = lambda _spec, _facts: True
-) -> Judge:
+def fires(severity: Severity, reason: str, condition: Condition = lambda _spec, _facts: True) -> Judge:
     """A rule of one case; ``reason`` may name ``{spec.method}`` and ``{facts.gpu}``."""
 
     def judge(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return (severity, reason.format(spec=spec, facts=facts)) if condition(spec, facts) else None
 
     return judge
+
+
+def fact(name: str, value: object = True) -> Condition:
+    """A fact of the service has this value."""
+    return lambda spec, facts: getattr(facts, name) == value
 
 
 def method_of(spec: Spec) -> Method:
