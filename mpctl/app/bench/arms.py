@@ -35,29 +35,22 @@ from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import target_of
 
+_KEY = "OPENAI_API_KEY"
 INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command continues")
 
 
 @dataclass(frozen=True, slots=True)
 class Arms:
-    """The arms of a measurement, and how each is reached.
+    """The arms of a measurement, and how each is reached."""
 
-    ``identity`` names what is measured, so that the same command continues an interrupted measurement. ``speculates``:
-    the candidate is expected to. ``running`` starts what does not run yet and stops it again. ``noise``: of an earlier
-    rollout of the baseline's service, None without one.
-    """
-
-    identity: str
+    identity: str  # of what is measured: the same command continues an interrupted measurement
     names: tuple[str, ...]
     meter: Meter
     load: Loader
     target: Callable[[str], Target]
-    speculates: bool = True
-    running: Callable[[], AbstractContextManager[None]] = nullcontext
-    noise: Callable[[], Noise | None] = lambda: None
-
-
-_KEY = "OPENAI_API_KEY"
+    speculates: bool = True  # the candidate is expected to
+    running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
+    noise: Callable[[], Noise | None] = lambda: None  # of an earlier rollout of the baseline's service
 
 
 @contextmanager

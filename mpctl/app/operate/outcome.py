@@ -51,22 +51,20 @@ def preview(session: Session, plan: Plan, explanation: str) -> Preview:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a use case that changes a service. ``figures``: name, estimate and confidence interval; ``note``:
-    why nothing was to be done; ``preview``: of a dry run; ``pool``: the KV pool that the engine logged, compared with
-    the estimate; ``restored``: what runs after a rollback, read from the live service; ``run``: what was measured."""
+    """The result of a use case that changes a service."""
 
     name: str
     namespace: str
     title: str
     operation: Operation | None = None
     cells: tuple[Comparison, ...] = ()
-    figures: tuple[tuple[str, str, str], ...] = ()
+    figures: tuple[tuple[str, str, str], ...] = ()  # name, estimate and confidence interval
     verdict: Verdict | None = None
-    note: str = ""
-    preview: Preview | None = None
-    pool: str = ""
-    restored: Restored | None = None
-    run: Run | None = None
+    note: str = ""  # why nothing was to be done
+    preview: Preview | None = None  # of a dry run
+    pool: str = ""  # the KV pool that the engine logged, compared with the estimate
+    restored: Restored | None = None  # what runs after a rollback, read from the live service
+    run: Run | None = None  # what was measured
 
     @classmethod
     def nothing_to_do(cls, session: Session, note: str) -> Outcome:

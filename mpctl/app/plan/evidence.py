@@ -25,6 +25,8 @@ from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Comparison
 from mpctl.methods import Spec, from_config
 
+_PROMPT, _OUTPUT = 512.0, 256.0
+_CHARACTERS = 4.0  # of a token of English text or code
 _FLAG = "--speculative-config"
 _LEAST_NOISE, _NOISE = 0.02, 0.05
 _Z95 = 1.96
@@ -201,10 +203,6 @@ def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: 
     if published is not None:
         return published
     return None if request.traffic is None else class_acceptance(method, request.traffic, k)
-
-
-_PROMPT, _OUTPUT = 512.0, 256.0
-_CHARACTERS = 4.0  # of a token of English text or code
 
 
 @dataclass(frozen=True)

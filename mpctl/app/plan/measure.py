@@ -9,7 +9,7 @@ from itertools import zip_longest
 from pathlib import Path
 from secrets import token_hex
 
-from mpctl.app.bench.arms import open_side_by_side, place_client
+from mpctl.app.bench.arms import find_server, open_side_by_side, place_client
 from mpctl.app.files import read_file
 from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
 from mpctl.app.session.base import Session, Source
@@ -35,6 +35,12 @@ from mpctl.platform.checkpoints import Tokenizer, of_directory, of_engine
 from mpctl.rollout.context import Context
 from mpctl.rollout.ports import LoadOrder
 
+_SECONDS = 60.0
+_AT_ONCE = 4  # prompts between two looks at the clock
+_TOKENS = 384
+_INTERRUPTED = Cancelled("interrupted; nothing that serves was changed")
+_FATAL = (Cancelled, Conflict, NotPermitted)
+Measured = dict[str, tuple[Acceptance, str]]
 _SUFFIX_K = 24
 
 
@@ -126,7 +132,7 @@ def _tokenizer(source: Source | None, request: PlanRequest) -> Tokenizer:
         return of_directory(Path(request.tokenizer))
     target = source.target_of(source.service()) if source is not None else None
     if request.url is not None:
-        return of_engine(request.url, served_name(request.url))
+        return of_engine(request.url, find_server(request.url, None).model)
     if target is not None and Path(target).is_dir():
         return of_directory(Path(target))
     raise InputError(
@@ -134,20 +140,6 @@ def _tokenizer(source: Source | None, request: PlanRequest) -> Tokenizer:
         field="--transcripts",
         hint="--tokenizer DIR with its tokenizer.json; --url of an engine that serves it; or token ids in the file",
     )
-
-
-def served_name(url: str) -> str:
-    """The first model that an engine serves.
-
-    Raises:
-        InputError: the address answers, but not as an engine does.
-        NoAnswer: it does not answer.
-    """
-    answer = http.request("GET", f"{url.rstrip('/')}/v1/models")
-    try:
-        return str(answer.json()["data"][0]["id"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
-        raise InputError(f"{url}/v1/models: no list of models", field="--url") from error
 
 
 def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, str]:
@@ -174,15 +166,6 @@ def counters_of(url: str, methods: tuple[str, ...]) -> tuple[str, Acceptance, st
             hint="send it your own prompts with speculation on, or measure offline: --transcripts FILE",
         )
     return methods[0], acceptance, f"the counters of {url}, {window.drafts:.0f} drafts"
-
-
-_SECONDS = 60.0
-_AT_ONCE = 4  # prompts between two looks at the clock
-_TOKENS = 384
-_INTERRUPTED = Cancelled("interrupted; nothing that serves was changed")
-_FATAL = (Cancelled, Conflict, NotPermitted)
-
-Measured = dict[str, tuple[Acceptance, str]]
 
 
 def measure_candidates(

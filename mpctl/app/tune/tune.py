@@ -81,7 +81,9 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
         )
     require_no_retained(session)
     place_client(session, bench)
-    plan = service.run(session, _question(request, workload.concurrency or (1,)))
+    methods, speculation = request.methods, replace(request.speculation, method="")
+    question = PlanRequest(methods, speculation, workload.concurrency or (1,), prompts=measurement.prompts)
+    plan = service.run(session, question)
     field = _field(session, request, plan, serving)
     home = state_root() / "bench"
     names = "\n".join(configuration.name for configuration in field)
@@ -104,12 +106,6 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     return result
 
 
-def _question(request: TuneRequest, concurrency: tuple[int, ...]) -> PlanRequest:
-    return PlanRequest(
-        request.methods, replace(request.speculation, method=""), concurrency, prompts=request.bench.measurement.prompts
-    )
-
-
 def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: Spec) -> tuple[Configuration, ...]:
     """Return the configurations to try: those of the plan except the serving one, and no speculation if some serves.
 
@@ -123,13 +119,12 @@ def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: S
     configurations = tuple(
         configuration
         for configuration in configurations
-        if configuration.method == "none" or _spec(session, request, configuration) != serving
+        if configuration.method == "none"
+        or prepare(session, speculation_of(configuration, request.speculation)).spec != serving
     )
     if not configurations:
         reasons = [
-            f"{method.method}: {method.refusal.reason}"
-            if method.refusal
-            else f"{method.method}: refused by the preflight"
+            f"{method.method}: {method.refusal.reason if method.refusal else 'refused by the preflight'}"
             for method in plan.methods
         ]
         raise Refused(
@@ -137,10 +132,6 @@ def _field(session: Session, request: TuneRequest, plan: ServicePlan, serving: S
             hint=f"{session.command('plan', '--spec', 'all')} says what is missing",
         )
     return configurations
-
-
-def _spec(session: Session, request: TuneRequest, configuration: Configuration) -> Spec:
-    return prepare(session, speculation_of(configuration, request.speculation)).spec
 
 
 def _spec_file(path: str | None, run_id: str) -> str:

@@ -20,8 +20,7 @@ from mpctl.errors import Refused, Undecided
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mpctl.app.cluster.access import Connection
-    from mpctl.app.cluster.capacity import CapacityOutcome
+    from mpctl.app.cluster.clouds import CapacityOutcome, Connection
     from mpctl.estimate.capacity import Fit
 
 _ANSWERS = {
@@ -70,7 +69,7 @@ def connect(context: CliContext, /, request: ConnectRequest) -> None:
     kubectl then asks `mpctl credential` for a short-lived token at each call. The entry holds no secret, and entries of
     other programs stay unchanged.
     """
-    from mpctl.app.cluster.access import connect as enter
+    from mpctl.app.cluster.clouds import connect as enter
 
     shared = {name: context.shared[name] for name in ("kubeconfig", "context", "namespace")}
     connection = enter(replace(request, cluster=_typed(request.cluster), **shared))
@@ -107,12 +106,12 @@ def capacity(context: CliContext, /, request: CapacityRequest, *, listing: IO[st
 
     Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
     """
-    from mpctl.app.cluster.capacity import run
+    from mpctl.app.cluster.clouds import assess_capacity
 
     request = replace(request, cluster=_typed(request.cluster))
     if listing is not None:
         request = replace(request, objects=listing.read(), objects_file=listing.name)
-    outcome = run(request)
+    outcome = assess_capacity(request)
     context.emit(
         "Capacity",
         record=lambda: _record(outcome),
@@ -148,7 +147,7 @@ def credential(request: CloudClusterRef) -> None:
 
     The token goes to standard output, for the program that asked for it, and never to a terminal.
     """
-    from mpctl.app.cluster.access import credential as token_of
+    from mpctl.app.cluster.clouds import credential as token_of
 
     if sys.stdout.isatty():
         raise Refused(

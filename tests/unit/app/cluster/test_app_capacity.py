@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.app.cluster.capacity import run
+from mpctl.app.cluster.clouds import assess_capacity
 from mpctl.app.requests import CapacityRequest, CloudClusterRef
 from mpctl.errors import InputError
 from mpctl.estimate.capacity import Pool, PoolLimits
@@ -38,13 +38,13 @@ def cloud(monkeypatch):
 
 
 def test_missing_nodes_are_counted_against_the_pool(cloud):
-    outcome = run(EKS)
+    outcome = assess_capacity(EKS)
     assert (outcome.fit.verdict, outcome.fit.add_nodes) == ("resize", 1)
 
 
 def test_what_could_not_be_checked_is_no_capacity(cloud):
     cloud.offered = PoolLimits(("us-east-1a",), "EC2 quota", None, None, 8)
-    assert run(EKS).fit.verdict == "unknown"
+    assert assess_capacity(EKS).fit.verdict == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def test_what_could_not_be_checked_is_no_capacity(cloud):
 )
 def test_what_is_missing_or_unknown_is_refused_by_its_option(cloud, request_, field):
     with pytest.raises(InputError) as caught:
-        run(request_)
+        assess_capacity(request_)
     assert caught.value.field == field
 
 
 def test_one_of_several_pools_has_to_be_named(cloud):
     cloud.known = (*cloud.known, replace(cloud.known[0], name="h100"))
     with pytest.raises(InputError, match="several GPU pools") as caught:
-        run(EKS)
+        assess_capacity(EKS)
     assert caught.value.hint == "name one of: l4, h100"
-    assert run(replace(EKS, pool="h100")).pool.name == "h100"
+    assert assess_capacity(replace(EKS, pool="h100")).pool.name == "h100"
