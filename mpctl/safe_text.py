@@ -6,7 +6,6 @@ characters that hide, overwrite or forge lines. They are shown in JSON's form, s
 
 from __future__ import annotations
 
-import json
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
@@ -63,6 +62,8 @@ _REQUEST = re.compile(r"Received request \S+: prompt: |Request \S+ (details: pro
 
 def without_texts(message: str, texts: Iterable[str]) -> str:
     """Return a message without the rest of each line from where it quotes one of the texts, raw or as JSON."""
+    import json  # not for every command's start
+
     forms = "\0".join(form for text in texts for form in {text, json.dumps(text)[1:-1]})
     return "\n".join(_cut(line, forms) for line in message.split("\n"))
 

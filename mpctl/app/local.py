@@ -8,8 +8,8 @@ from pathlib import Path
 
 from mpctl import commands
 from mpctl.app.console import Console
+from mpctl.app.environment_requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 from mpctl.app.files import read_file
-from mpctl.app.requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 from mpctl.app.session.base import Place
 from mpctl.app.session.local import LocalSession, known_services, open_local
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError

@@ -1,4 +1,5 @@
-"""Requests of users, one frozen value per command; built by the command line, read by the use cases."""
+"""Requests of users, one frozen value per command; built by the command line, read by the use cases. Here: changes,
+measurements, and what is read about them; clusters, the watch and this machine are in ``environment_requests``."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from mpctl.app.option import AboveZero, Duration, File, Numbers, Percentage, Percentages, Whole, group, option
 from mpctl.errors import InputError
@@ -15,13 +16,10 @@ from mpctl.errors import InputError
 STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
 MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
 TRAFFIC_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.scenario.CLASSES
-WATCH_HOME = "mpctl-system"
-_EVENT_FORMS = ("json", "slack", "pagerduty")
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
 _PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
 
 _arms = partial(option, section="Arms")
-_cluster = partial(option, section="Cluster")
 _speculation = partial(option, section="Speculation")
 _draft = partial(option, section="Draft and staging")
 _measurement = partial(option, section="Measurement")
@@ -60,23 +58,13 @@ def _timeout(default: str | None = None) -> Any:
     return _execution("--timeout", type=Duration(), metavar="DURATION", default=default, help=text)
 
 
-def _prometheus() -> Any:
-    return option("--prometheus", metavar="URL", help="Read counters from Prometheus (default: from the engines).")
-
-
-def _watch_policy() -> Any:
-    return option(
-        "--watch-policy", type=File, metavar="FILE", help="Limits and what may be done (default: report only)."
-    )
-
-
 def _methods(text: str) -> list[str]:
     from mpctl.methods.table import METHODS
 
     return [name for name in METHODS if name.startswith(text)]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StagingRequest:
     """The staging mode of the draft, and the facts about the cluster that decide it. None: unknown."""
 
@@ -106,7 +94,7 @@ class StagingRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SpeculationRequest:
     """A method with its settings and its draft; without a method no change."""
 
@@ -164,7 +152,7 @@ class SpeculationRequest:
         return spec_of_file(self.method[1:], self)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MeasurementRequest:
     """The traffic of a measurement, its rate and its duration."""
 
@@ -263,7 +251,7 @@ class MeasurementRequest:
             raise InputError("cannot be combined with --repeats, which it chooses", field="--detect")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TrafficRequest:
     """The movement of production traffic to the candidate."""
 
@@ -324,7 +312,7 @@ class TrafficRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RolloutRequest:
     """A change of the speculation of a service, behind the gate."""
 
@@ -344,7 +332,7 @@ class RolloutRequest:
     by: str = ""  # the program that decided it, empty for a person
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RollbackRequest:
     """The revision to restore."""
 
@@ -366,14 +354,14 @@ class RollbackRequest:
     by: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageRequest:
     """A draft to prepare."""
 
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PreflightRequest:
     """A change to check."""
 
@@ -383,7 +371,7 @@ class PreflightRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PlanRequest:
     """A plan of one or several methods, which the change has in turn."""
 
@@ -470,7 +458,7 @@ class PlanRequest:
         return max(self.temperatures, default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RenderRequest:
     """A change to print."""
 
@@ -480,7 +468,7 @@ class RenderRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DiffRequest:
     """Compare the service with a revision, None for the one before, or with a change."""
 
@@ -490,196 +478,7 @@ class DiffRequest:
     speculation: SpeculationRequest = group(SpeculationRequest)
 
 
-@dataclass(frozen=True, slots=True)
-class CloudClusterRef:
-    """A managed cluster: a full name, or a bare name with its place."""
-
-    name: str
-    region: str | None = _cluster("--region", metavar="REGION", help="EKS: region of a CLUSTER given by its bare name.")
-    project: str | None = _cluster("--project", metavar="ID", help="GKE: project of a CLUSTER given by its bare name.")
-    location: str | None = _cluster(
-        "--location", metavar="ZONE|REGION", help="GKE: location of a CLUSTER given by its bare name."
-    )
-    profile: str | None = _cluster(
-        "--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectRequest:
-    """A managed cluster to enter into a kubeconfig."""
-
-    cluster: CloudClusterRef = group(CloudClusterRef)
-    kubeconfig: str | None = None
-    context: str | None = None
-    namespace: str | None = None
-    use: bool = option("--use", type=bool, help="Make the entry the current context (default: only if there is none).")
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityRequest:
-    """The replicas that a rollout adds to a managed cluster."""
-
-    cluster: CloudClusterRef = group(CloudClusterRef)
-    replicas: int = option(
-        "--replicas", type=Whole(1), default=1, help="Additional replicas; a side-by-side rollout needs 1."
-    )
-    gpus: int = option("--gpus", type=Whole(1), default=1, help="GPUs per replica.")
-    pool: str | None = option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
-    objects: str | None = None  # a listing of kubectl
-    objects_file: str = "-"
-    accept_unchecked: bool = option(
-        "--accept-unchecked", type=bool, help="Count what could not be checked as capacity."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class RbacRequest:
-    """The rights that a role is to grant, and to whom."""
-
-    role: Literal["reader", "operator"] = option(
-        "--role",
-        type=("reader", "operator"),
-        default="operator",
-        help="reader: changes nothing. operator: everything, including rollouts.",
-    )
-    namespace: str | None = None
-    cluster_wide: bool = option("--cluster-wide", type=bool, help="Cover the services of all namespaces.")
-    bind_to: tuple[str, ...] = option(
-        "--to",
-        multiple=True,
-        metavar="KIND:NAME",
-        help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
-    )
-    secrets: tuple[str, ...] = option(
-        "--secret", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
-    )
-    load: Literal["job", "local"] = option(
-        "--load",
-        type=("job", "local"),
-        default="job",
-        help="local: leave out the rights on Jobs; run mpctl with --load local.",
-    )
-    all_pods: bool = option(
-        "--without-all-pods",
-        flag_value=False,
-        default=True,
-        show_default=False,
-        help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
-    )
-    purge: bool = option(
-        "--purge", type=bool, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge."
-    )
-    deployments: bool = option(
-        "--deployments", type=bool, help="Also allow changing plain Deployments and LeaderWorkerSets."
-    )
-    admission_policy: bool = option(
-        "--admission-policy",
-        type=bool,
-        help="Also limit --to to mpctl-* objects, harmless Jobs, and routes to candidates (Kubernetes 1.30).",
-    )
-    allow_in_job: tuple[str, ...] = option(
-        "--allow-in-job",
-        multiple=True,
-        metavar="KIND:NAME",
-        help="With --admission-policy: toleration, pull-secret, runtime-class or scheduler of load Jobs; repeatable.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class WatchInstallRequest:
-    """The watch of a namespace's services, None for all, and the namespace that it runs in."""
-
-    namespace: str | None = None
-    image: str = option(
-        "--image",
-        required=True,
-        unused="",
-        metavar="IMAGE",
-        help="Image with mpctl, best by digest (deploy/Containerfile).",
-    )
-    everywhere: bool = option(
-        "-A", "--all-namespaces", type=bool, help="Watch the services of all namespaces, whatever -n says."
-    )
-    home: str = option(
-        "--home", default=WATCH_HOME, metavar="NAME", help="Namespace that runs the watch and has no other users."
-    )
-    shared_home: bool = option(
-        "--shared-home", type=bool, help="Allow a home with other users, who can then act as the watch."
-    )
-    prometheus: str | None = _prometheus()
-    policy_file: str | None = _watch_policy()
-    webhook_secret: str | None = option(
-        "--webhook-secret",
-        metavar="NAME",
-        help="Secret with the webhook's address in url, and for PagerDuty the routing key in key.",
-    )
-    webhook_format: str = option(
-        "--webhook-format", type=_EVENT_FORMS, default="json", help="Shape of the webhook's events."
-    )
-    without: tuple[str, ...] = option(
-        "--without",
-        type=("podmonitor",),
-        multiple=True,
-        help="Leave out an object: podmonitor where the Prometheus operator is not installed.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class WatchRequest:
-    """The services to watch, and who hears of their findings."""
-
-    name: str | None = None
-    everywhere: bool = option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says.")
-    selector: str = option(
-        "-l",
-        "--selector",
-        metavar="SELECTOR",
-        default="",
-        help="Services with these labels, as kubectl takes them.",
-    )
-    once: bool = option("--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
-    interval_s: float | None = option(
-        "--interval",
-        type=Duration(),
-        metavar="DURATION",
-        help="Time between two readings (default: the policy's, 15s).",
-    )
-    policy_file: str | None = _watch_policy()
-    prometheus: str | None = _prometheus()
-    listen: str | None = option(
-        "--listen", metavar="HOST:PORT", help="Answer /metrics and /healthz here (default: not at all)."
-    )
-    webhook: str | None = option("--webhook", metavar="URL", help="POST every event to this URL.")
-    webhook_format: str = option(
-        "--webhook-format",
-        type=_EVENT_FORMS,
-        default="json",
-        help="Shape of an event: as it is, for Slack, or for PagerDuty's Events API v2.",
-    )
-    webhook_key: str = option(
-        "--webhook-key",
-        metavar="KEY",
-        default="",
-        show_default=False,
-        help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
-    )
-    publish: bool = option(
-        "--publish", type=bool, help="Write a SpeculationStatus and Events per service (cluster only)."
-    )
-    leader_elect: bool = option("--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost.")
-    lease_namespace: str | None = option(
-        "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n)."
-    )
-
-    def __post_init__(self) -> None:
-        if self.webhook_format == "pagerduty" and not self.webhook_key:
-            raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
-        if self.name is not None and self.selector:
-            raise InputError("cannot be combined with a name", field="--selector")
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MethodRequest:
     """A method whose setting is printed; without one the methods are listed."""
 
@@ -690,7 +489,7 @@ class MethodRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DraftsRequest:
     """The published drafts to list."""
 
@@ -704,7 +503,7 @@ class DraftsRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CompareRequest:
     """Two measurements to compare, each as typed: ``FILE`` or ``FILE:ARM``."""
 
@@ -719,7 +518,7 @@ class CompareRequest:
     force: bool = option("--force", type=bool, help="Compare even if prompts, model, device or engine differ.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ReportRequest:
     """A measurement to report: a file or the name of a rollout, None for the last rollout."""
 
@@ -739,7 +538,7 @@ class ReportRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ExplainRequest:
     """A measurement that the gate judges again; without one the policy alone is explained."""
 
@@ -764,55 +563,7 @@ class ExplainRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class LocalUpRequest:
-    """A service to start on this machine; without a file from the manifest of the one that is up."""
-
-    name: str | None = None
-    file: str | None = option(
-        "-f",
-        "--file",
-        type=File,
-        metavar="FILE|-",
-        help="Manifest, - for standard input (default: that of the service that is up).",
-    )
-    port: int | None = option("--port", type=Whole(1, 65535), help="Port of the service (default: a free one).")
-    vllm: str | None = option(
-        "--vllm", metavar="COMMAND", help="vllm command or its python (default: of this environment)."
-    )
-    lifeline_pid: int | None = option(
-        "--lifeline", type=int, metavar="PID", help="Stop the service when this process ends."
-    )
-    wait: bool = option("--wait/--no-wait", type=bool, default=True, help="Wait until the service answers.")
-    ready_timeout_s: float = _timeout("10m")
-
-
-@dataclass(frozen=True, slots=True)
-class LocalDownRequest:
-    """Services of this machine to stop."""
-
-    name: str | None = None
-    every: bool = option("--all", type=bool, help="Stop every service of this machine, or of the namespace.")
-    orphans: bool = option("--orphans", type=bool, help="Also stop engines that no supervisor manages.")
-    force: bool = option(
-        "--force", type=bool, help="Stop a service during a rollout; 'mpctl local up' must precede its resume."
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class LocalLogsRequest:
-    """The log of an engine of this machine."""
-
-    name: str | None = None
-    arm: str | None = option(
-        "--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic)."
-    )
-    tail: int | None = option(
-        "--tail", type=Whole(0), metavar="LINES", help="Print only the last lines (default: all)."
-    )
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ServersRequest:
     """vLLM servers at a URL, empty for none."""
 
@@ -830,7 +581,7 @@ class ServersRequest:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BenchRequest:
     """A measurement of a service, of two, of a service and a speculation, or of servers."""
 
@@ -850,7 +601,7 @@ class BenchRequest:
     ready_timeout_s: float = _timeout("10m")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TuneRequest:
     """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
     every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file

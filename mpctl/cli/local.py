@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mpctl import commands
-from mpctl.app.requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
+from mpctl.app.environment_requests import LocalDownRequest, LocalLogsRequest, LocalUpRequest
 from mpctl.cli.command import command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mpctl import commands, formatting
-from mpctl.app.requests import WatchInstallRequest, WatchRequest
+from mpctl.app.environment_requests import WatchInstallRequest, WatchRequest
 from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup

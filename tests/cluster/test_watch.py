@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mpctl.app.requests import WatchInstallRequest
+from mpctl.app.environment_requests import WatchInstallRequest
 from mpctl.app.watch.install import objects
 
 from .conftest import ROOT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.app.requests import RbacRequest
+from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import Row, needs
 from mpctl.platform.kubernetes.access.rbac import admission_policies, require_name, roles, subject_of

@@ -7,13 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from mpctl.app.operate import maintain, resume, rollback, rollout
-from mpctl.app.requests import (
-    MeasurementRequest,
-    RollbackRequest,
-    RolloutRequest,
-    SpeculationRequest,
-    TrafficRequest,
-)
+from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.facts import WATCH, LedgerFacts
 from mpctl.errors import InputError

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpctl.app.requests import WATCH_HOME, WatchInstallRequest
+from mpctl.app.environment_requests import WATCH_HOME, WatchInstallRequest
 from mpctl.app.watch.loop import lease_of
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import WATCH, needs

@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 
 from mpctl import commands, formatting
 from mpctl.app.console import Console
+from mpctl.app.environment_requests import WatchRequest
 from mpctl.app.files import read_file
-from mpctl.app.requests import WatchRequest
 from mpctl.app.session.base import Place, Session, who
 from mpctl.app.session.open import open_session, open_sessions
 from mpctl.app.watch.act import Unattended

@@ -10,8 +10,8 @@ import click
 from click.core import ParameterSource
 
 from mpctl import commands
+from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
 from mpctl.app.option import Option
-from mpctl.app.requests import CapacityRequest, CloudClusterRef, ConnectRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import paragraph

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mpctl.app.environment_requests import RbacRequest
 from mpctl.app.option import Option
-from mpctl.app.requests import RbacRequest
 from mpctl.cli.command import command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns

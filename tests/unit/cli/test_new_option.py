@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from package_copy import PackageCopy
 
-FIELD = """    prompt_seed: int = _measurement("--prompt-seed", type=Whole(0), default=7, help="Seed of the prompts' order.")
+FIELD = """    prompt_seed: int = _measurement("--prompt-seed", type=Whole(0), default=7, help="Seed of the order.")
     load: str = _measurement("""
 PROGRAM = """
 import os
@@ -35,9 +35,7 @@ def test_an_option_takes_one_declaration(tmp_path):
     commands, typed, variable, *help_ = copy.run(PROGRAM).splitlines()
     assert commands == "['rollout', 'bench run']"
     assert (typed, variable) == ("3", "5")
-    assert "--prompt-seed INTEGER RANGE Seed of the prompts' order. [default: 7; x>=0]" in " ".join(
-        " ".join(help_).split()
-    )
+    assert "--prompt-seed INTEGER RANGE Seed of the order. [default: 7; x>=0]" in " ".join(" ".join(help_).split())
     assert copy.touched == {"app/requests.py"}
 
 

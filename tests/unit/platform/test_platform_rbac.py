@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.app.cluster.rbac import make_roles
-from mpctl.app.requests import RbacRequest, WatchInstallRequest
+from mpctl.app.environment_requests import RbacRequest, WatchInstallRequest
 from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpctl.app.cluster.rbac import exposed_accounts, list_calls, make_roles
-from mpctl.app.requests import RbacRequest
+from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 
 

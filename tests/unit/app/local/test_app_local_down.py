@@ -9,7 +9,7 @@ import pytest
 
 from mpctl import commands
 from mpctl.app import local as module
-from mpctl.app.requests import LocalDownRequest
+from mpctl.app.environment_requests import LocalDownRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import Conflict
 

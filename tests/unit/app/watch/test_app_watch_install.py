@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from mpctl.app.requests import WatchInstallRequest
+from mpctl.app.environment_requests import WatchInstallRequest
 from mpctl.app.watch.install import arguments, objects
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.rbac import to_yaml

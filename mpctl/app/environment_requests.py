@@ -1,0 +1,269 @@
+"""Requests about clusters, the watch and this machine, as ``requests`` has those about changes and measurements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from mpctl.app.option import Duration, File, Whole, group, option
+from mpctl.errors import InputError
+
+WATCH_HOME = "mpctl-system"
+_EVENT_FORMS = ("json", "slack", "pagerduty")
+
+_cluster = partial(option, section="Cluster")
+
+
+def _prometheus() -> Any:
+    return option("--prometheus", metavar="URL", help="Read counters from Prometheus (default: from the engines).")
+
+
+def _watch_policy() -> Any:
+    return option(
+        "--watch-policy", type=File, metavar="FILE", help="Limits and what may be done (default: report only)."
+    )
+
+
+@dataclass(frozen=True)
+class CloudClusterRef:
+    """A managed cluster: a full name, or a bare name with its place."""
+
+    name: str
+    region: str | None = _cluster("--region", metavar="REGION", help="EKS: region of a CLUSTER given by its bare name.")
+    project: str | None = _cluster("--project", metavar="ID", help="GKE: project of a CLUSTER given by its bare name.")
+    location: str | None = _cluster(
+        "--location", metavar="ZONE|REGION", help="GKE: location of a CLUSTER given by its bare name."
+    )
+    profile: str | None = _cluster(
+        "--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."
+    )
+
+
+@dataclass(frozen=True)
+class ConnectRequest:
+    """A managed cluster to enter into a kubeconfig."""
+
+    cluster: CloudClusterRef = group(CloudClusterRef)
+    kubeconfig: str | None = None
+    context: str | None = None
+    namespace: str | None = None
+    use: bool = option("--use", type=bool, help="Make the entry the current context (default: only if there is none).")
+
+
+@dataclass(frozen=True)
+class CapacityRequest:
+    """The replicas that a rollout adds to a managed cluster."""
+
+    cluster: CloudClusterRef = group(CloudClusterRef)
+    replicas: int = option(
+        "--replicas", type=Whole(1), default=1, help="Additional replicas; a side-by-side rollout needs 1."
+    )
+    gpus: int = option("--gpus", type=Whole(1), default=1, help="GPUs per replica.")
+    pool: str | None = option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
+    objects: str | None = None  # a listing of kubectl
+    objects_file: str = "-"
+    accept_unchecked: bool = option(
+        "--accept-unchecked", type=bool, help="Count what could not be checked as capacity."
+    )
+
+
+@dataclass(frozen=True)
+class RbacRequest:
+    """The rights that a role is to grant, and to whom."""
+
+    role: Literal["reader", "operator"] = option(
+        "--role",
+        type=("reader", "operator"),
+        default="operator",
+        help="reader: changes nothing. operator: everything, including rollouts.",
+    )
+    namespace: str | None = None
+    cluster_wide: bool = option("--cluster-wide", type=bool, help="Cover the services of all namespaces.")
+    bind_to: tuple[str, ...] = option(
+        "--to",
+        multiple=True,
+        metavar="KIND:NAME",
+        help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
+    )
+    secrets: tuple[str, ...] = option(
+        "--secret", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
+    )
+    load: Literal["job", "local"] = option(
+        "--load",
+        type=("job", "local"),
+        default="job",
+        help="local: leave out the rights on Jobs; run mpctl with --load local.",
+    )
+    all_pods: bool = option(
+        "--without-all-pods",
+        flag_value=False,
+        default=True,
+        show_default=False,
+        help="Leave out listing the pods of all namespaces; free GPUs are then unknown.",
+    )
+    purge: bool = option(
+        "--purge", type=bool, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge."
+    )
+    deployments: bool = option(
+        "--deployments", type=bool, help="Also allow changing plain Deployments and LeaderWorkerSets."
+    )
+    admission_policy: bool = option(
+        "--admission-policy",
+        type=bool,
+        help="Also limit --to to mpctl-* objects, harmless Jobs, and routes to candidates (Kubernetes 1.30).",
+    )
+    allow_in_job: tuple[str, ...] = option(
+        "--allow-in-job",
+        multiple=True,
+        metavar="KIND:NAME",
+        help="With --admission-policy: toleration, pull-secret, runtime-class or scheduler of load Jobs; repeatable.",
+    )
+
+
+@dataclass(frozen=True)
+class WatchInstallRequest:
+    """The watch of a namespace's services, None for all, and the namespace that it runs in."""
+
+    namespace: str | None = None
+    image: str = option(
+        "--image",
+        required=True,
+        unused="",
+        metavar="IMAGE",
+        help="Image with mpctl, best by digest (deploy/Containerfile).",
+    )
+    everywhere: bool = option(
+        "-A", "--all-namespaces", type=bool, help="Watch the services of all namespaces, whatever -n says."
+    )
+    home: str = option(
+        "--home", default=WATCH_HOME, metavar="NAME", help="Namespace that runs the watch and has no other users."
+    )
+    shared_home: bool = option(
+        "--shared-home", type=bool, help="Allow a home with other users, who can then act as the watch."
+    )
+    prometheus: str | None = _prometheus()
+    policy_file: str | None = _watch_policy()
+    webhook_secret: str | None = option(
+        "--webhook-secret",
+        metavar="NAME",
+        help="Secret with the webhook's address in url, and for PagerDuty the routing key in key.",
+    )
+    webhook_format: str = option(
+        "--webhook-format", type=_EVENT_FORMS, default="json", help="Shape of the webhook's events."
+    )
+    without: tuple[str, ...] = option(
+        "--without",
+        type=("podmonitor",),
+        multiple=True,
+        help="Leave out an object: podmonitor where the Prometheus operator is not installed.",
+    )
+
+
+@dataclass(frozen=True)
+class WatchRequest:
+    """The services to watch, and who hears of their findings."""
+
+    name: str | None = None
+    everywhere: bool = option("-A", "--all-namespaces", type=bool, help="Services of all namespaces, whatever -n says.")
+    selector: str = option(
+        "-l",
+        "--selector",
+        metavar="SELECTOR",
+        default="",
+        help="Services with these labels, as kubectl takes them.",
+    )
+    once: bool = option("--once", type=bool, help="Judge one window and exit: 0 no finding, 9 a finding, 6 blind.")
+    interval_s: float | None = option(
+        "--interval",
+        type=Duration(),
+        metavar="DURATION",
+        help="Time between two readings (default: the policy's, 15s).",
+    )
+    policy_file: str | None = _watch_policy()
+    prometheus: str | None = _prometheus()
+    listen: str | None = option(
+        "--listen", metavar="HOST:PORT", help="Answer /metrics and /healthz here (default: not at all)."
+    )
+    webhook: str | None = option("--webhook", metavar="URL", help="POST every event to this URL.")
+    webhook_format: str = option(
+        "--webhook-format",
+        type=_EVENT_FORMS,
+        default="json",
+        help="Shape of an event: as it is, for Slack, or for PagerDuty's Events API v2.",
+    )
+    webhook_key: str = option(
+        "--webhook-key",
+        metavar="KEY",
+        default="",
+        show_default=False,
+        help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
+    )
+    publish: bool = option(
+        "--publish", type=bool, help="Write a SpeculationStatus and Events per service (cluster only)."
+    )
+    leader_elect: bool = option("--leader-elect", type=bool, help="Wait for a Lease; exit with 3 when it is lost.")
+    lease_namespace: str | None = option(
+        "--lease-namespace", metavar="NAME", help="Namespace of the Lease (default: that of -n)."
+    )
+
+    def __post_init__(self) -> None:
+        if self.webhook_format == "pagerduty" and not self.webhook_key:
+            raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
+        if self.name is not None and self.selector:
+            raise InputError("cannot be combined with a name", field="--selector")
+
+
+@dataclass(frozen=True)
+class LocalUpRequest:
+    """A service to start on this machine; without a file from the manifest of the one that is up."""
+
+    name: str | None = None
+    file: str | None = option(
+        "-f",
+        "--file",
+        type=File,
+        metavar="FILE|-",
+        help="Manifest, - for standard input (default: that of the service that is up).",
+    )
+    port: int | None = option("--port", type=Whole(1, 65535), help="Port of the service (default: a free one).")
+    vllm: str | None = option(
+        "--vllm", metavar="COMMAND", help="vllm command or its python (default: of this environment)."
+    )
+    lifeline_pid: int | None = option(
+        "--lifeline", type=int, metavar="PID", help="Stop the service when this process ends."
+    )
+    wait: bool = option("--wait/--no-wait", type=bool, default=True, help="Wait until the service answers.")
+    ready_timeout_s: float = option(
+        "--timeout",
+        section="Execution",
+        type=Duration(),
+        metavar="DURATION",
+        default="10m",
+        help="Time for an engine to become ready.",
+    )
+
+
+@dataclass(frozen=True)
+class LocalDownRequest:
+    """Services of this machine to stop."""
+
+    name: str | None = None
+    every: bool = option("--all", type=bool, help="Stop every service of this machine, or of the namespace.")
+    orphans: bool = option("--orphans", type=bool, help="Also stop engines that no supervisor manages.")
+    force: bool = option(
+        "--force", type=bool, help="Stop a service during a rollout; 'mpctl local up' must precede its resume."
+    )
+
+
+@dataclass(frozen=True)
+class LocalLogsRequest:
+    """The log of an engine of this machine."""
+
+    name: str | None = None
+    arm: str | None = option(
+        "--arm", metavar="ID", help="Arm whose log is printed (default: the arm that gets the traffic)."
+    )
+    tail: int | None = option(
+        "--tail", type=Whole(0), metavar="LINES", help="Print only the last lines (default: all)."
+    )
