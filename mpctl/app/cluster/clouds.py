@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpctl.app.requests import CapacityRequest, CloudClusterRef, ConnectRequest
+from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
 from mpctl.cloud import reach
 from mpctl.cloud.cluster import Cluster, parse_cluster
 from mpctl.cloud.kubeconfig import Entry, kubeconfig_path, write_entry

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.app.cluster.clouds import assess_capacity
-from mpctl.app.requests import CapacityRequest, CloudClusterRef
+from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef
 from mpctl.errors import InputError
 from mpctl.estimate.capacity import Pool, PoolLimits
 
