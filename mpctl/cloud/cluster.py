@@ -1,22 +1,26 @@
-"""A managed cluster: provider, place and name, parsed from each form that people write."""
+"""A managed cluster: provider, location and name, parsed from each form that people write; the port of its cloud."""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol
 
 from mpctl.errors import InputError
+from mpctl.estimate.capacity import Pool, PoolLimits
 
 Provider = Literal["eks", "gke"]
 
-_ARN = re.compile(r"arn:aws[a-z-]*:eks:(?P<place>[a-z0-9-]+):(?P<account>\d{12}):cluster/(?P<name>[\w-]+)$")
+_ARN = re.compile(r"arn:aws[a-z-]*:eks:(?P<location>[a-z0-9-]+):(?P<account>\d{12}):cluster/(?P<name>[\w-]+)$")
 _LINK = re.compile(
     r"(?:https://container\.googleapis\.com/v1(?:beta1)?/)?"
-    r"projects/(?P<account>[^/]+)/(?:locations|zones)/(?P<place>[^/]+)/clusters/(?P<name>[^/]+)$"
+    r"projects/(?P<account>[^/]+)/(?:locations|zones)/(?P<location>[^/]+)/clusters/(?P<name>[^/]+)$"
 )
-_SHORT_EKS = re.compile(r"eks/(?P<place>[a-z0-9-]+)/(?P<name>[\w-]+)$")
-_SHORT_GKE = re.compile(r"gke/(?P<account>[^/]+)/(?P<place>[a-z0-9-]+)/(?P<name>[a-z0-9-]+)$")
+_SHORT_EKS = re.compile(r"eks/(?P<location>[a-z0-9-]+)/(?P<name>[\w-]+)$")
+_SHORT_GKE = re.compile(r"gke/(?P<account>[^/]+)/(?P<location>[a-z0-9-]+)/(?P<name>[a-z0-9-]+)$")
 
 FORMS = (
     "eks/REGION/NAME, gke/PROJECT/LOCATION/NAME, an EKS ARN, a GKE resource name, "
@@ -30,21 +34,23 @@ class Cluster:
 
     provider: Provider
     name: str
-    place: str
+    location: str
     account: str | None = None
 
     @property
     def short(self) -> str:
         """The name under which it is put into a kubeconfig; `parse_cluster` reads it back."""
         parts = (
-            ("eks", self.place, self.name) if self.provider == "eks" else ("gke", self.account, self.place, self.name)
+            ("eks", self.location, self.name)
+            if self.provider == "eks"
+            else ("gke", self.account, self.location, self.name)
         )
         return "/".join(str(part) for part in parts)
 
     @property
     def resource(self) -> str:
         """GKE's full resource name."""
-        return f"projects/{self.account}/locations/{self.place}/clusters/{self.name}"
+        return f"projects/{self.account}/locations/{self.location}/clusters/{self.name}"
 
 
 def parse_cluster(
@@ -57,7 +63,7 @@ def parse_cluster(
     for provider, form in forms:
         if match := form.match(text):
             parts = match.groupdict()
-            cluster = Cluster(provider, parts["name"], parts["place"], parts.get("account"))
+            cluster = Cluster(provider, parts["name"], parts["location"], parts.get("account"))
             _refuse_contradiction(cluster, region=region, project=project, location=location)
             return cluster
     if "/" in text or ":" in text or not text:
@@ -72,8 +78,63 @@ def parse_cluster(
 
 
 def _refuse_contradiction(cluster: Cluster, **flags: str | None) -> None:
-    implied = {"region": cluster.place if cluster.provider == "eks" else None}
-    implied |= {"project": cluster.account, "location": cluster.place} if cluster.provider == "gke" else {}
+    implied = {"region": cluster.location if cluster.provider == "eks" else None}
+    implied |= {"project": cluster.account, "location": cluster.location} if cluster.provider == "gke" else {}
     for flag, value in flags.items():
         if value is not None and value != implied.get(flag):
             raise InputError(f"--{flag} {value} contradicts {cluster.short}", field="CLUSTER")
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """``server`` is the https URL of the control plane, ``ca_data`` its certificate authority in base64."""
+
+    server: str
+    ca_data: str
+
+
+@dataclass(frozen=True)
+class Token:
+    """A bearer token. Its value is kept out of every representation."""
+
+    value: str = field(repr=False)
+    expires: datetime
+
+
+class Cloud(Protocol):
+    def endpoint(self) -> Endpoint: ...
+
+    def token(self) -> Token: ...
+
+    def pools(self) -> tuple[Pool, ...]: ...
+
+    def limits(self, pool: Pool) -> PoolLimits: ...
+
+
+API = "client.authentication.k8s.io"
+
+
+def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
+    if cluster.provider == "eks":
+        from mpctl.cloud.eks import Eks
+
+        return Eks(cluster, profile=profile)
+    if profile:
+        raise InputError("is for EKS; GKE uses the application default credentials", field="--profile")
+    from mpctl.cloud.gke import Gke
+
+    return Gke(cluster)
+
+
+def exec_credential(token: Token, environment: Mapping[str, str]) -> str:
+    """The ExecCredential that client-go reads, in the version it asked for."""
+    asked = environment.get("KUBERNETES_EXEC_INFO", "")
+    try:
+        version = json.loads(asked)["apiVersion"] if asked else f"{API}/v1"
+    except (ValueError, KeyError, TypeError):
+        raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
+    if version not in {f"{API}/v1", f"{API}/v1beta1"}:
+        raise InputError(f"asks for {version}", field="KUBERNETES_EXEC_INFO", hint="Update kubectl to 1.22 or later")
+    expires = token.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
+    status = {"token": token.value, "expirationTimestamp": expires}
+    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})

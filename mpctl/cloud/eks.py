@@ -2,20 +2,83 @@
 
 The token is what EKS' authenticator expects: a presigned STS GetCallerIdentity URL that carries the cluster's name in
 a signed header, valid for a minute at STS and accepted by the cluster for fifteen (EKS user guide, cluster access).
+
+A message about a failure names the call and the cluster; never a key, a token or a signed URL.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mpctl.cloud.aws_errors import aws_errors
-from mpctl.cloud.cluster import Cluster
-from mpctl.cloud.ports import Endpoint, Token
+from mpctl.cloud.cluster import Cluster, Endpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
+
+THROTTLED = {
+    "Throttling",
+    "ThrottlingException",
+    "ThrottledException",
+    "RequestLimitExceeded",
+    "TooManyRequestsException",
+}
+EXPIRED = {"ExpiredToken", "ExpiredTokenException", "RequestExpired"}
+UNKNOWN = {"UnrecognizedClientException", "InvalidClientTokenId", "AuthFailure", "InvalidAccessKeyId",
+           "SignatureDoesNotMatch", "InvalidSignatureException", "IncompleteSignature"}  # fmt: skip
+DENIED = {"AccessDenied", "AccessDeniedException", "UnauthorizedOperation", "UnauthorizedException"}
+ABSENT = {"ResourceNotFoundException", "ResourceNotFound"}
+
+LOGIN = "Log in again (aws sso login), or set AWS_PROFILE or --profile; `aws sts get-caller-identity` shows who you are"
+
+_KEY = re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{8,}\b|(?:X-Amz-[\w-]+|Signature|Credential)=[^\s&]+")
+
+
+def redacted(text: str) -> str:
+    return _KEY.sub("[redacted]", text)[:300]
+
+
+@contextmanager
+def aws_errors(action: str, cluster: Cluster) -> Iterator[None]:
+    """``action`` in IAM's spelling, for example ``eks:DescribeCluster``."""
+    from botocore import exceptions as aws
+
+    try:
+        yield
+    except aws.ClientError as error:
+        raise _from_code(error.response, action, cluster) from None
+    except (aws.NoCredentialsError, aws.PartialCredentialsError):
+        raise NotPermitted(f"No AWS credentials for {cluster.short}", hint=LOGIN) from None
+    except (aws.TokenRetrievalError, aws.SSOError, aws.CredentialRetrievalError) as error:
+        raise NotPermitted(f"The AWS login for {cluster.short} is over: {type(error).__name__}", hint=LOGIN) from None
+    except aws.ProfileNotFound as error:
+        raise InputError(redacted(str(error)), field="--profile") from None
+    except (aws.HTTPClientError, aws.ConnectionError) as error:
+        hint = f"Is the region {cluster.location} right, and is there a proxy or a private endpoint between?"
+        raise MpctlError(f"{action} for {cluster.short} got no answer: {type(error).__name__}", hint=hint) from None
+    except aws.BotoCoreError as error:
+        raise MpctlError(f"{action} for {cluster.short} failed: {redacted(str(error))}") from None
+
+
+def _from_code(response: Any, action: str, cluster: Cluster) -> MpctlError:
+    code = str(response.get("Error", {}).get("Code", "?"))
+    message = redacted(str(response.get("Error", {}).get("Message", "")))
+    if code in THROTTLED:
+        return MpctlError(f"AWS throttles {action} for {cluster.short}", hint="Wait a minute and try again")
+    if code in EXPIRED:
+        return NotPermitted(f"The AWS credentials for {cluster.short} have expired", hint=LOGIN)
+    if code in UNKNOWN:
+        return NotPermitted(f"AWS does not know the credentials used for {cluster.short} ({code})", hint=LOGIN)
+    if code in DENIED:
+        hint = f"Ask for {action} on this cluster in your IAM policy"
+        return NotPermitted(f"{action} is not allowed for {cluster.short}: {message}", hint=hint)
+    if code in ABSENT:
+        return InputError(f"{cluster.short} does not exist: {message}", field="CLUSTER")
+    return MpctlError(f"{action} for {cluster.short} failed: {code}: {message}")
+
 
 TOKEN_PREFIX = "k8s-aws-v1."
 TOKEN_LIFE = timedelta(minutes=14)  # one less than the cluster grants, for clocks that differ
@@ -39,13 +102,13 @@ class Eks:
         except ImportError:
             raise MpctlError("EKS needs boto3", hint="pip install '.[cloud]' in the checkout of mpctl") from None
         with aws_errors("sts:GetCallerIdentity", cluster):
-            self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.place)
+            self.session: Any = boto3.Session(profile_name=profile, region_name=cluster.location)
 
     def _client(self, service: str) -> Any:
         from botocore.config import Config
 
         config = Config(connect_timeout=5, read_timeout=20)
-        return self.session.client(service, region_name=self.cluster.place, config=config)
+        return self.session.client(service, region_name=self.cluster.location, config=config)
 
     def endpoint(self) -> Endpoint:
         with aws_errors("eks:DescribeCluster", self.cluster):
@@ -62,13 +125,13 @@ class Eks:
         return Endpoint(description["endpoint"], description["certificateAuthority"]["data"])
 
     def _absent(self, client: Any) -> InputError:
-        hint = f"Is {self.cluster.place} the right region, and the account the right one?"
+        hint = f"Is {self.cluster.location} the right region, and the account the right one?"
         try:
             names = client.list_clusters()["clusters"]
         except Exception:  # noqa: BLE001  only for the hint; the absence is the error
             names = []
         if names:
-            hint = f"In {self.cluster.place} there are: {', '.join(sorted(names)[:10])}"
+            hint = f"In {self.cluster.location} there are: {', '.join(sorted(names)[:10])}"
         return InputError(f"{self.cluster.short} does not exist", field="CLUSTER", hint=hint)
 
     def token(self) -> Token:
@@ -80,7 +143,7 @@ class Eks:
             if credentials is None:
                 raise NotPermitted(f"No AWS credentials for {self.cluster.short}", hint="Set AWS_PROFILE or --profile")
             service = sts.meta.service_model.service_id
-            signer = RequestSigner(service, self.cluster.place, "sts", "v4", credentials, self.session.events)
+            signer = RequestSigner(service, self.cluster.location, "sts", "v4", credentials, self.session.events)
             request = {
                 "method": "GET",
                 "url": f"{sts.meta.endpoint_url.rstrip('/')}/?Action=GetCallerIdentity&Version=2011-06-15",
@@ -168,7 +231,7 @@ class Eks:
             used = self._used_vcpus(pool.spot)
         return PoolLimits(
             zones_offering=tuple(zone for zone in pool.zones if zone in offering) if offering is not None else None,
-            quota_name=f"EC2 {kind} G and VT vCPU quota in {self.cluster.place}",
+            quota_name=f"EC2 {kind} G and VT vCPU quota in {self.cluster.location}",
             quota_limit=quota,
             quota_used=used,
             quota_per_node=self._machine(pool.machine)["VCpuInfo"]["DefaultVCpus"],
@@ -179,16 +242,12 @@ class Eks:
             {"Name": "instance-type", "Values": ["g*", "vt*"]},
             {"Name": "instance-state-name", "Values": ["pending", "running"]},
         ]
-        used, token = 0, ""
-        while True:
-            paging = {"NextToken": token} if token else {}
-            page = self._optional("ec2", "describe_instances", Filters=filters, **paging)
-            if page is None:
-                return None
-            for instance in (i for reservation in page["Reservations"] for i in reservation["Instances"]):
-                if (instance.get("InstanceLifecycle") == "spot") == spot:
-                    cpu = instance.get("CpuOptions") or {}
-                    used += cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1)
-            token = page.get("NextToken") or ""
-            if not token:
-                return used
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            pages = list(self._client("ec2").get_paginator("describe_instances").paginate(Filters=filters))
+        except (ClientError, BotoCoreError):
+            return None
+        instances = (i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"])
+        cpus = [i.get("CpuOptions") or {} for i in instances if (i.get("InstanceLifecycle") == "spot") == spot]
+        return float(sum(cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1) for cpu in cpus))

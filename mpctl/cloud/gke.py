@@ -12,8 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-from mpctl.cloud.cluster import Cluster
-from mpctl.cloud.ports import Endpoint, Token
+from mpctl.cloud.cluster import Cluster, Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
 
@@ -38,7 +37,7 @@ def google_errors(action: str, cluster: Cluster) -> Iterator[None]:
         hint = f"Ask for a role with {action} in project {cluster.account}, for example roles/container.clusterViewer"
         raise NotPermitted(f"{action} is not allowed for {cluster.short}", hint=hint) from None
     except api.NotFound:
-        hint = f"Are project {cluster.account} and location {cluster.place} right? A zonal cluster has a zone there"
+        hint = f"Are project {cluster.account} and location {cluster.location} right? A zonal cluster has a zone there"
         raise InputError(f"{cluster.short} does not exist", field="CLUSTER", hint=hint) from None
     except (api.FailedPrecondition, api.Aborted) as error:
         hint = "Another operation is running on the cluster: wait for it and try again"

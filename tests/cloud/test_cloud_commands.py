@@ -15,8 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from mpctl.cli.cluster.clouds import capacity, connect, credential
-from mpctl.cloud.cluster import Cluster
-from mpctl.cloud.ports import Endpoint, Token
+from mpctl.cloud.cluster import Cluster, Endpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
 from mpctl.estimate.capacity import Pool, PoolLimits
 
@@ -49,7 +48,7 @@ def cloud(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCloud]:
     def opened(cluster: Cluster, *, profile: str | None = None) -> FakeCloud:
         return fake
 
-    monkeypatch.setattr("mpctl.cloud.reach.open_cloud", opened)
+    monkeypatch.setattr("mpctl.app.cluster.clouds.open_cloud", opened)
     yield fake
 
 

@@ -9,10 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
-from mpctl.cloud import reach
-from mpctl.cloud.cluster import Cluster, parse_cluster
+from mpctl.cloud.cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
 from mpctl.cloud.kubeconfig import Entry, kubeconfig_path, write_entry
-from mpctl.cloud.ports import Cloud
 from mpctl.errors import InputError
 from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, gpu_nodes
 
@@ -53,7 +51,7 @@ def connect(request: ConnectRequest) -> Connection:
 def credential(cluster: CloudClusterRef) -> str:
     """Return an ExecCredential with a short-lived token, in the version that kubectl asked for."""
     _, cloud = open_cluster(cluster)
-    return reach.exec_credential(cloud.token(), os.environ)
+    return exec_credential(cloud.token(), os.environ)
 
 
 def open_cluster(reference: CloudClusterRef) -> tuple[Cluster, Cloud]:
@@ -65,7 +63,7 @@ def open_cluster(reference: CloudClusterRef) -> tuple[Cluster, Cloud]:
     cluster = parse_cluster(
         reference.name, region=reference.region, project=reference.project, location=reference.location
     )
-    return cluster, reach.open_cloud(cluster, profile=reference.profile)
+    return cluster, open_cloud(cluster, profile=reference.profile)
 
 
 LISTING = "give the output of: kubectl get nodes,resourceslices,resourceclaims -A -o json"

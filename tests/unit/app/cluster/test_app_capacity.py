@@ -33,7 +33,7 @@ class FakeCloud:
 @pytest.fixture
 def cloud(monkeypatch):
     fake = FakeCloud()
-    monkeypatch.setattr("mpctl.cloud.reach.open_cloud", lambda cluster, *, profile=None: fake)
+    monkeypatch.setattr("mpctl.app.cluster.clouds.open_cloud", lambda cluster, *, profile=None: fake)
     return fake
 
 
