@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.files import locked, read_json, write_json
-from mpctl.records import restored
+from mpctl.records import Record, restored
 
 DESIRED = "desired.json"
 OBSERVED = "observed.json"
@@ -23,12 +22,11 @@ OBSERVED = "observed.json"
 
 @dataclass(frozen=True)
 class DesiredArm:
-    """An engine that should run: its manifest and the loopback port it answers on. ``fault``: arguments of a drill that
-    its next starts get and its manifest does not have."""
+    """An engine that should run."""
 
     manifest: str
-    port: int
-    fault: tuple[str, ...] = ()
+    port: int  # of loopback, on which it answers
+    fault: tuple[str, ...] = ()  # arguments of a drill that its next starts get and its manifest does not have
 
 
 @dataclass(frozen=True)
@@ -41,23 +39,18 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Desired:
-    """``text``: the live manifest. ``port``: where the service answers; the supervisor forwards it to ``route``'s arm.
-
-    ``cwd``: directory that relative paths of the manifest start from. ``python``: interpreter of the engine's
-    environment.
-    ``lifeline``: a process without which the service must not stay up (demo, tests), or None.
-    """
+class Desired(Record):
+    """A service as it should be."""
 
     name: str
     namespace: str
-    text: str
-    port: int
-    cwd: str
-    python: str
+    text: str  # the live manifest
+    port: int  # where the service answers; the supervisor forwards it to the arm of the route
+    cwd: str  # directory that relative paths of the manifest start from
+    python: str  # interpreter of the engine's environment
     route: str
     arms: Mapping[str, DesiredArm] = field(default_factory=dict)
-    lifeline: Process | None = None
+    lifeline: Process | None = None  # a process without which the service must not stay up (demo, tests)
 
     def with_arm(self, arm_id: str, arm: DesiredArm) -> Desired:
         """With one more arm."""
@@ -76,61 +69,25 @@ class Desired:
             )
         return replace(self, arms={arm_id: self.arms[arm_id]})
 
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            **self.__dict__,
-            "arms": {k: dict(v.__dict__) for k, v in self.arms.items()},
-            "lifeline": dict(self.lifeline.__dict__) if self.lifeline else None,
-        }
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Desired:
-        """The value :meth:`to_record` wrote."""
-        return cls(
-            **{
-                **record,
-                "arms": {k: DesiredArm(**{**v, "fault": tuple(v.get("fault", ()))}) for k, v in record["arms"].items()},
-                "lifeline": Process(**record["lifeline"]) if record["lifeline"] else None,
-            }
-        )
-
 
 @dataclass(frozen=True)
 class ObservedArm:
-    """The supervisor's state of one engine. ``phase`` is Starting, Ready or Failed; ``exit_code`` of its last
-    process."""
+    """The supervisor's state of one engine."""
 
-    phase: str
+    phase: str  # Starting, Restarting, Ready or Failed
     process: Process | None
     message: str = ""
-    exit_code: int | None = None
+    exit_code: int | None = None  # of its last process
     restarts: int = 0
 
 
 @dataclass(frozen=True)
-class Observed:
-    """``router_error`` is empty while the service's port is served."""
+class Observed(Record):
+    """A service as the supervisor reports it."""
 
     supervisor: Process
     arms: Mapping[str, ObservedArm] = field(default_factory=dict)
-    router_error: str = ""
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        arms = {
-            k: {**v.__dict__, "process": dict(v.process.__dict__) if v.process else None} for k, v in self.arms.items()
-        }
-        return {"supervisor": dict(self.supervisor.__dict__), "arms": arms, "router_error": self.router_error}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> Observed:
-        """The value :meth:`to_record` wrote."""
-        arms = {
-            k: ObservedArm(**{**v, "process": Process(**v["process"]) if v["process"] else None})
-            for k, v in record["arms"].items()
-        }
-        return cls(Process(**record["supervisor"]), arms, record["router_error"])
+    router_error: str = ""  # empty while the service's port is served
 
 
 def read_desired(directory: Path) -> Desired | None:

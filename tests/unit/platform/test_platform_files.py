@@ -224,7 +224,7 @@ def test_a_lock_is_held_once(tmp_path):
 
 words = st.text(st.characters(codec="utf-8"), max_size=8)
 ports = st.integers(1, 65535)
-processes = st.builds(Process, st.integers(1, 99999), st.floats(0, 2e9))
+processes = st.builds(Process, st.integers(1, 2**22), words)
 desired_values = st.builds(
     Desired,
     name=words,
