@@ -17,11 +17,11 @@ send = JobClient.send
 answered = []
 
 
-def send_and_die(self, endpoint, prompts, *arguments, key, **options):
-    sent = send(self, endpoint, prompts, *arguments, key=key, **options)
-    if key:
-        answered.append(key)
-        line = [json.dumps({"prompt": prompts[0]})]
+def send_and_die(self, endpoint, order, counters):
+    sent = send(self, endpoint, order, counters)
+    if order.key:
+        answered.append(order.key)
+        line = [json.dumps({"prompt": order.prompts[0]})]
         sys.stdout.write(f"sent to {endpoint.address}/v1/chat/completions: {line}\n")
         sys.stdout.flush()
     if len(answered) == limit:
