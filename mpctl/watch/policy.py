@@ -66,10 +66,6 @@ class WatchPolicy:
             values[str(name)] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
 
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {**self.__dict__, "ladder": list(self.ladder), "re_arm_prompts": dict(self.re_arm_prompts)}
-
 
 _RANGES = {
     "interval_s": (1.0, 300.0),

@@ -8,15 +8,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from mpctl import commands
 from mpctl.platform.local.desired import Process, read_desired, read_observed
 from mpctl.platform.local.files import state_root
+from mpctl.records import Record
 
 STATE_VARIABLE = "MPCTL_STATE_DIR"
 ARM_VARIABLE = "MPCTL_ARM"
@@ -173,7 +173,7 @@ _UNSUPERVISED = "has lost its supervisor"
 
 
 @dataclass(frozen=True)
-class Orphan:
+class Orphan(Record):
     """``arm`` is namespace/service/arm id; ``adoptable``: its service wants it, so that a new supervisor takes it."""
 
     arm: str
@@ -188,10 +188,6 @@ class Orphan:
         namespace, service = self.arm.split("/")[:2]
         adopt = commands.line("local", "up", service, namespace=namespace)
         return f"{adopt} adopts it, {stop}" if self.adoptable else stop
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return asdict(self)
 
 
 def find_orphans() -> tuple[Orphan, ...]:

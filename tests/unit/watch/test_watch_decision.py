@@ -95,7 +95,6 @@ def test_a_policy_file_is_read_by_line():
     policy = WatchPolicy.parse(text, file="watch.yaml")
     assert (policy.fall_back, policy.ladder, policy.cool_down_s) == (True, ("ngram", "none"), 60)
     assert WatchPolicy.parse("", file="watch.yaml") == WatchPolicy()
-    assert WatchPolicy().to_record()["ladder"] == ["previous"]
     for wrong in (
         "laddr: []",
         "ladder: [zero]",
