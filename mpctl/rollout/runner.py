@@ -73,7 +73,7 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
         candidate = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
     goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
-    first = sequence(plan, rolls=context.platform.replaces_pods_itself)[0]
+    first = sequence(plan, replaces_pods=context.platform.replaces_pods_itself)[0]
     return journal.open(operation_id, plan, then=first.name, with_next=not first.changes)
 
 
@@ -124,7 +124,9 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
     pending = [
-        s for s in sequence(operation.plan, rolls=context.platform.replaces_pods_itself) if s.name not in operation.done
+        s
+        for s in sequence(operation.plan, replaces_pods=context.platform.replaces_pods_itself)
+        if s.name not in operation.done
     ]
     for step, following in zip_longest(pending, pending[1:]):
         if _rejected(operation):

@@ -76,21 +76,21 @@ _MEASURES = {
 }
 
 
-def sequence(plan: Plan, *, rolls: bool) -> tuple[Step, ...]:
-    """The steps of a plan. ``rolls``: the platform replaces the pods of a written service by itself, so a change needs
-    no second arm."""
-    return tuple(step for needed, step in _ROWS[plan.kind](plan, rolls) if needed)
+def sequence(plan: Plan, *, replaces_pods: bool) -> tuple[Step, ...]:
+    """The steps of a plan. ``replaces_pods``: the platform replaces the pods of a written service by itself, so a
+    change needs no second arm."""
+    return tuple(step for needed, step in _ROWS[plan.kind](plan, replaces_pods) if needed)
 
 
-def _rollout(plan: Plan, rolls: bool) -> _Rows:
+def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
     pair = side_by_side and placement is Placement.PAIR
     on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
-    again = side_by_side and placement is Placement.TURNS and (on_users or not rolls)
+    again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
-    retained = side_by_side and rolls and (plan.keep_baseline or plan.bake_baseline)
-    baked = side_by_side and bool(plan.bake_s) and (plan.bake_baseline or not rolls)
+    retained = side_by_side and replaces_pods and (plan.keep_baseline or plan.bake_baseline)
+    baked = side_by_side and bool(plan.bake_s) and (plan.bake_baseline or not replaces_pods)
     yield True, _RECORD
     yield plan.scaling, _PIN
     yield plan.deletes_retained_baseline, Step("release", release)
@@ -112,50 +112,50 @@ def _rollout(plan: Plan, rolls: bool) -> _Rows:
         yield side_by_side, Step(f"shift-{percent}", partial(shift, percent=percent))
     yield side_by_side and plan.route and (on_users or placement.users_set_load), _UNSHIFT
     yield True, Step("promote", promote)
-    yield rolls, _SETTLE
+    yield replaces_pods, _SETTLE
     yield True, Step("record-promoted", record_promoted, changes=False)
     yield side_by_side and not (retained or baked), _RETIRE
     yield retained, Step("keep-baseline", keep_baseline)
     yield plan.scaling, _UNPIN
     yield True, _VERIFY
     yield plan.bake_s, Step("bake", bake)
-    yield baked and not (rolls and plan.keep_baseline), Step(RETIRE_BAKED, retire)
+    yield baked and not (replaces_pods and plan.keep_baseline), Step(RETIRE_BAKED, retire)
 
 
-def _rollback(plan: Plan, rolls: bool) -> _Rows:
+def _rollback(plan: Plan, replaces_pods: bool) -> _Rows:
     """Where pods are replaced, the service is written and there is no second arm to start. With a retained baseline,
     users are routed to it first, and stay there until the service is restored behind it."""
-    retained, pinned = rolls and plan.uses_retained_baseline, rolls and plan.scaling
-    routed, side_by_side = rolls and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
+    retained, pinned = replaces_pods and plan.uses_retained_baseline, replaces_pods and plan.scaling
+    routed, side_by_side = replaces_pods and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
     yield retained, Step("redirect", redirect)
     yield routed and not retained, _UNSHIFT
     yield pinned, _PIN
-    yield not rolls, _START if side_by_side else _SWITCH
-    yield not rolls, _READY
+    yield not replaces_pods, _START if side_by_side else _SWITCH
+    yield not replaces_pods, _READY
     yield True, Step("restore", promote)
-    yield rolls, Step("settle", settle_behind_retained, changes=False) if retained else _SETTLE
+    yield replaces_pods, Step("settle", settle_behind_retained, changes=False) if retained else _SETTLE
     yield routed and retained, _UNSHIFT
-    yield rolls or side_by_side, _RETIRE
+    yield replaces_pods or side_by_side, _RETIRE
     yield pinned, _UNPIN
     yield True, _VERIFY
     yield True, Step("record-restored", record_restored, changes=False)
 
 
-def _restart(plan: Plan, rolls: bool) -> _Rows:
-    pinned = rolls and plan.scaling
+def _restart(plan: Plan, replaces_pods: bool) -> _Rows:
+    pinned = replaces_pods and plan.scaling
     yield True, _RECORD
     yield pinned, _PIN
-    yield not rolls, _START
-    yield not rolls, _READY
+    yield not replaces_pods, _START
+    yield not replaces_pods, _READY
     yield True, Step("promote", promote)
-    yield rolls, _SETTLE
+    yield replaces_pods, _SETTLE
     yield True, Step("record-restarted", record_restarted, changes=False)
-    yield not rolls, Step("retire", stop_replaced)
+    yield not replaces_pods, Step("retire", stop_replaced)
     yield pinned, _UNPIN
     yield True, _VERIFY
 
 
-def _retire(plan: Plan, rolls: bool) -> _Rows:
+def _retire(plan: Plan, replaces_pods: bool) -> _Rows:
     yield True, _RETIRE
 
 

@@ -41,9 +41,9 @@ def judged(context, operation):
     return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
-def sequence(plan, *, rolls):
+def sequence(plan, *, replaces_pods):
     acts = {"measure": measured, "judge": judged}
-    steps = sequences.sequence(plan, rolls=rolls)
+    steps = sequences.sequence(plan, replaces_pods=replaces_pods)
     return tuple(replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps)
 
 

@@ -127,7 +127,7 @@ class Until:
         return (self.seconds if passed < self.seconds else self.most_s) - passed
 
 
-def hold(
+def watch_arm(
     context: Context,
     operation: Operation,
     start: tuple[ArmState, Counters],
@@ -243,7 +243,7 @@ def bake(context: Context, operation: Operation) -> Baked:
     )
     ticks = _Ticks(context)
     start = await_counters(context, plan.arm, None, "promoted")
-    window = hold(
+    window = watch_arm(
         context,
         operation,
         start,

@@ -32,7 +32,7 @@ from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.steps.candidate import POLL_S
 from mpctl.rollout.steps.measure import measurement
-from mpctl.rollout.steps.traffic import Until, await_counters, hold, in_words, route_of
+from mpctl.rollout.steps.traffic import Until, await_counters, in_words, route_of, watch_arm
 from mpctl.stats.sequential import FIRST_LOOK
 
 _SILENT_S = 120.0  # without a request, after which the step says so
@@ -165,7 +165,7 @@ def _share_step(context: Context, operation: Operation, harm: HarmWatch, percent
     start = await_counters(context, operation.plan.arm, None, "candidate")
     watch.add(start[1])
     context.router.shift(route, percent)
-    hold(
+    watch_arm(
         context,
         operation,
         start,
@@ -231,7 +231,7 @@ def collect(
     window_s = max(policy.traffic_window_s, policy.traffic_window_requests / rate if rate else 0.0)
     longest_s = settle_s + 2 * (traffic.planned - len(watch.windows)) * window_s
     try:
-        hold(
+        watch_arm(
             context,
             operation,
             start,
@@ -301,7 +301,7 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
         watch.add(counters)
 
     try:
-        window = hold(
+        window = watch_arm(
             context,
             operation,
             start,

@@ -168,7 +168,11 @@ def test_what_services_have_is_read_and_written_as_it_is(journey):
     for operation in operations(entries):
         (opened,) = [e for e in entries if e.operation == operation.id and e.event.value == "opened"]
         assert without_later_fields(operation.plan.to_record(), opened.data["plan"]) == opened.data["plan"]
-        steps = {step.name: step.act for rolls in (False, True) for step in sequence(operation.plan, rolls=rolls)}
+        steps = {
+            step.name: step.act
+            for replaces_pods in (False, True)
+            for step in sequence(operation.plan, replaces_pods=replaces_pods)
+        }
         for name, result in operation.done.items():
             read = operation.result(name, result_type(steps[name]))
             assert without_later_fields(encode(read), result) == result

@@ -61,7 +61,7 @@ def test_every_step_is_written_down_before_it_acts(strategy):
     memory = MemoryWorld(FASTER)
     rollout(memory, strategy)
     events = [(e.event, e.step, e.then) for e in memory.disk.ledger]
-    names = [step.name for step in sequences.sequence(plan(strategy), rolls=False)]
+    names = [step.name for step in sequences.sequence(plan(strategy), replaces_pods=False)]
     steps_written = [(Event.DONE, name, then) for name, then in zip(names, (*names[1:], ""), strict=True)]
     assert events == [(Event.OPENED, "", names[0]), *steps_written, (Event.CLOSED, "", "")]
 
@@ -72,7 +72,7 @@ def test_a_step_that_changes_nothing_is_written_with_the_next_one(strategy):
     rollout(memory, strategy)
     appends = memory.trail.count("after append")
     ends = [entry.step for entry in memory.disk.ledger if entry.event is Event.DONE]
-    steps = {step.name: step for step in sequences.sequence(plan(strategy), rolls=False)}
+    steps = {step.name: step for step in sequences.sequence(plan(strategy), replaces_pods=False)}
     together = [step for step, after in pairwise([*ends, ""]) if steps[step].ends_together(steps.get(after))]
     together += [] if steps[ends[0]].changes else ["opened"]
     assert len(memory.disk.ledger) - appends == len(together)

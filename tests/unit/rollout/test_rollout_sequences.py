@@ -66,11 +66,11 @@ def lines():
     for kind, variants in VARIANTS.items():
         strategies = list(Strategy) if kind in (Kind.ROLLOUT, Kind.ROLLBACK) else [Strategy.SIDE_BY_SIDE]
         for strategy in strategies:
-            for rolls in (False, True):
+            for replaces_pods in (False, True):
                 for variant, changes in variants.items():
                     planned = replace(plan(strategy), kind=kind, **changes)
-                    steps = sequences.sequence(planned, rolls=rolls)
-                    platform = "pods are replaced" if rolls else "arms side by side"
+                    steps = sequences.sequence(planned, replaces_pods=replaces_pods)
+                    platform = "pods are replaced" if replaces_pods else "arms side by side"
                     yield f"{kind.value}, {strategy.value}, {platform}, {variant}:"
                     yield f"  {', '.join(described(step) for step in steps)}"
 

@@ -218,8 +218,8 @@ def leave_out_the_measurement(monkeypatch, **acts):
 
     acts = {"measure": left_out, "judge": judged, **acts}
 
-    def sequence(plan, *, rolls):
-        steps = sequences.sequence(plan, rolls=rolls)
+    def sequence(plan, *, replaces_pods):
+        steps = sequences.sequence(plan, replaces_pods=replaces_pods)
         return tuple(replace(step, act=acts.get(step.name.partition("-")[0], step.act)) for step in steps)
 
     monkeypatch.setattr(runner, "sequence", sequence)
