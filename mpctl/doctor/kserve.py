@@ -133,7 +133,7 @@ def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
 
 def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> Iterator[Finding]:
     silent: set[str] = set()
-    asked: set[str] = set()
+    called: set[str] = set()
     for hook in list_at(configuration, "webhooks"):
         client = hook.get("clientConfig") or {}
         if not client.get("caBundle"):
@@ -149,11 +149,11 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
             yield Finding("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
         service = value_at(client, "service", "name")
         if service:
-            asked.add(service)
+            called.add(service)
     slices = facts.read("kserve-endpointslices")
     if slices is None:
         return
-    for service in asked:
+    for service in called:
         mine = [s for s in slices if label(s, "kubernetes.io/service-name") == service]
         ready = [e for s in mine for e in list_at(s, "endpoints") if value_at(e, "conditions", "ready") is not False]
         if not ready:
@@ -167,8 +167,8 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
             f"kubectl -n {facts.kserve_namespace} get pods; the controller serves the webhook",
             "KServe administrator guide",
         )
-    if asked and not silent:
-        yield Finding("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(asked))}")
+    if called and not silent:
+        yield Finding("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(called))}")
 
 
 CHECKS = (check_installed, check_version, check_config, check_webhooks)

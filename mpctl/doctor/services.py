@@ -301,8 +301,8 @@ def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
 
 def _is_vllm(container: KubeObject) -> bool:
     command, args = list_at(container, "command"), list_at(container, "args")
-    words = [str(word) for word in command] or None
-    return is_vllm_start(str(container.get("image") or ""), words, [str(word) for word in args])
+    words = [str(argument) for argument in command] or None
+    return is_vllm_start(str(container.get("image") or ""), words, [str(argument) for argument in args])
 
 
 def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:

@@ -83,8 +83,8 @@ class ArmSummary:
         errors = [s.error for b in mine for s in b.samples if s.error]
         seconds = sum(b.duration_s for b in mine)
         targets = (slo_ttft_ms, slo_tpot_ms, slo_e2e_ms)
-        asked = any(t is not None for t in targets)
-        good = sum(_meets(s, targets) for s in done) if asked else 0
+        has_targets = any(t is not None for t in targets)
+        good = sum(_meets(s, targets) for s in done) if has_targets else 0
         return cls(
             arm=arm,
             blocks=len(mine),
@@ -97,7 +97,7 @@ class ArmSummary:
             tpot=Spread.of(s.tpot_ms for s in done),
             e2e=Spread.of(s.e2e_ms for s in done),
             steps=_middle([b.step_ms for b in mine if b.step_ms is not None]),
-            goodput=good / seconds if asked and seconds else None,
+            goodput=good / seconds if has_targets and seconds else None,
             window=Window.total(tuple(b.window for b in mine)) if mine else None,
             held_ms=sum(b.held_ms * len(b.completed) for b in mine) / len(done) if done else 0.0,
         )
@@ -116,14 +116,14 @@ class ArmSummary:
     def ttft_ms(self) -> float | None:
         """Mean time to first token by the engine's clock, plus the time the client held requests back, ms; the
         client's median where the engine reports none."""
-        own = self.window.ttft_ms if self.window else None
-        return own + self.held_ms if own is not None else (self.ttft.p50 if self.ttft else None)
+        by_engine = self.window.ttft_ms if self.window else None
+        return by_engine + self.held_ms if by_engine is not None else (self.ttft.p50 if self.ttft else None)
 
     @property
     def tpot_ms(self) -> float | None:
         """Mean time per output token by the engine's clock, ms; the client's median where the engine reports none."""
-        own = self.window.tpot_ms if self.window else None
-        return own if own is not None else (self.tpot.p50 if self.tpot else None)
+        by_engine = self.window.tpot_ms if self.window else None
+        return by_engine if by_engine is not None else (self.tpot.p50 if self.tpot else None)
 
     @property
     def position_rates(self) -> tuple[float, ...]:
@@ -140,10 +140,10 @@ class ArmSummary:
         """Difference of the client's and the engine's mean TTFT, relative to the client's mean time of a request, 0..1:
         the part of a request's time that the client assigns to the wrong token. None where either is missing.
         """
-        own = self.window.ttft_ms if self.window else None
-        if own is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
+        by_engine = self.window.ttft_ms if self.window else None
+        if by_engine is None or self.ttft is None or self.e2e is None or not self.e2e.mean:
             return None
-        return abs(self.ttft.mean - self.held_ms - own) / self.e2e.mean
+        return abs(self.ttft.mean - self.held_ms - by_engine) / self.e2e.mean
 
 
 def _meets(sample: Sample, targets: tuple[float | None, ...]) -> bool:

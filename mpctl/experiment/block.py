@@ -149,8 +149,8 @@ class Block(Record):
     @property
     def ttft_ms(self) -> float | None:
         """Mean time to first token by the engine's clock, from the due time on, ms; None where it reports none."""
-        own = self.window.ttft_ms
-        return None if own is None else own + self.held_ms
+        by_engine = self.window.ttft_ms
+        return None if by_engine is None else by_engine + self.held_ms
 
     @property
     def completed(self) -> tuple[Sample, ...]:
@@ -313,7 +313,9 @@ def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str, 
 
 def _without_prompt(message: str, prompt: str) -> str:
     """The engine's message, unless it repeats a part of the prompt, which no record keeps."""
-    repeats = any(prompt[at : at + _REPEATED] in message for at in range(0, max(len(prompt) - _REPEATED, 0) + 1, 8))
+    repeats = any(
+        prompt[start : start + _REPEATED] in message for start in range(0, max(len(prompt) - _REPEATED, 0) + 1, 8)
+    )
     return "the engine's message repeats the prompt and is left out" if prompt and repeats else message
 
 

@@ -50,9 +50,9 @@ def cut_samples(pairs: Sequence[Pair]) -> dict[int, Sample]:
     for arm in (0, 1):
         ttft = _limited(first[arm], first[1 - arm])
         e2e = tokens[arm] * _limited(whole[arm] / tokens[arm], whole[1 - arm] / tokens[1 - arm])
-        for place in np.flatnonzero((ttft < first[arm]) | (e2e < whole[arm] * (1 - 1e-9))):
-            sample = timed[place][arm]
-            times = float(ttft[place]), float(max(e2e[place], ttft[place]))
+        for index in np.flatnonzero((ttft < first[arm]) | (e2e < whole[arm] * (1 - 1e-9))):
+            sample = timed[index][arm]
+            times = float(ttft[index]), float(max(e2e[index], ttft[index]))
             shortened[id(sample)] = replace(sample, ttft_ms=times[0], e2e_ms=times[1])
     return shortened
 
@@ -72,13 +72,13 @@ def cut_block(block: Block, cut: Cut) -> Block:
     samples = tuple(cut.get(id(s), s) for s in block.samples)
     if samples == block.samples:
         return block
-    made = replace(block, samples=samples)
+    changed = replace(block, samples=samples)
     window = block.window
-    first = _factor(block, made, "ttft_ms", block.ttft_ms)
-    later = _factor(block, made, "tpot_ms", window.tpot_ms)
-    whole = _sum(made, "e2e_ms") / _sum(block, "e2e_ms") if block.cell.rate is None else 1.0
+    first = _factor(block, changed, "ttft_ms", block.ttft_ms)
+    later = _factor(block, changed, "tpot_ms", window.tpot_ms)
+    whole = _sum(changed, "e2e_ms") / _sum(block, "e2e_ms") if block.cell.rate is None else 1.0
     return replace(
-        made,
+        changed,
         duration_s=block.duration_s * whole,
         held_ms=block.held_ms * first,
         window=replace(
@@ -93,12 +93,12 @@ def _sum(block: Block, name: str) -> float:
     return math.fsum(getattr(s, name) or 0.0 for s in block.samples)
 
 
-def _factor(block: Block, made: Block, name: str, engine: float | None) -> float:
+def _factor(block: Block, changed: Block, name: str, engine: float | None) -> float:
     """By how much the engine's sum shrinks: as much as the client's, where their means agree."""
     before, count = _sum(block, name), sum(getattr(s, name) is not None for s in block.samples)
     if not engine or not before or abs(before / count / engine - 1.0) > _CLOCKS:
         return 1.0
-    return _sum(made, name) / before
+    return _sum(changed, name) / before
 
 
 @dataclass(frozen=True)
@@ -221,10 +221,10 @@ class Pairing:
         TTFT includes the time that the load client held requests back. Where an engine reports no such time, both arms
         have the load client's mean; it has no queue wait.
         """
-        own = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
-        known = [(base, cand) for base, cand in own if base is not None and cand is not None]
-        if len(known) == len(own):
-            return known
+        by_engine = [(_engine_mean(r.baseline, name), _engine_mean(r.candidate, name)) for r in self.rounds]
+        complete = [(base, cand) for base, cand in by_engine if base is not None and cand is not None]
+        if len(complete) == len(by_engine):
+            return complete
         if name == "queue_wait_ms":
             return []
         theirs = [(_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds]

@@ -180,8 +180,8 @@ def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, l
     of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = [_message(message, field) for message in listed]
     if not {"assistant", "tool"} & {message["role"] for message in messages}:
-        asked = [i for i, message in enumerate(messages) if message["role"] == "user"]
-        messages = messages[: asked[0] + 1] if asked else messages
+        questions = [i for i, message in enumerate(messages) if message["role"] == "user"]
+        messages = messages[: questions[0] + 1] if questions else messages
     ends = [i for i, message in enumerate(messages) if message["role"] in ("user", "tool") and _is_last(messages, i)]
     if not ends:
         raise _UnknownError("has no message of a user", field)
@@ -193,9 +193,9 @@ def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, l
     return kind, [_request(messages[: end + 1], offered) for end in ends]
 
 
-def _is_last(messages: Sequence[Mapping[str, Any]], at: int) -> bool:
+def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     """Return whether an answer follows, or nothing: several results of tools are one turn."""
-    return at + 1 == len(messages) or messages[at + 1]["role"] == "assistant"
+    return index + 1 == len(messages) or messages[index + 1]["role"] == "assistant"
 
 
 def _message(message: Any, field: str) -> dict[str, Any]:

@@ -164,7 +164,7 @@ class Run:
         if max(self.planned, len({b.repeat for b in self.blocks})) > MOST_LOOKS:
             raise ValueError(f"planned rounds and repeats of blocks must be at most {MOST_LOOKS}")
         places = Counter((b.arm, b.cell.key, b.repeat) for b in self.blocks)
-        twice = next((place for place, count in places.items() if count > 1), None)
+        twice = next((key for key, count in places.items() if count > 1), None)
         if twice:
             raise ValueError(f"duplicate block: {twice[0]}, {twice[1]}, repeat {twice[2]}")
         return self
@@ -246,12 +246,12 @@ def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> It
         yield f"model: {mine.model} ({mine.model_digest[:12]}) and {other.model} ({other.model_digest[:12]})"
     elif not (mine.model_digest and other.model_digest) and mine.model != other.model:
         yield f"model: {mine.model} and {other.model}"
-    for word, first_value, second_value in (
+    for label, first_value, second_value in (
         ("device", mine.device, other.device),
         ("engine version", mine.engine_version, other.engine_version),
     ):
         if first_value != second_value:
-            yield f"{word}: {first_value or 'unknown'} and {second_value or 'unknown'}"
+            yield f"{label}: {first_value or 'unknown'} and {second_value or 'unknown'}"
 
 
 def _worse(first: Calibration | None, second: Calibration | None) -> Calibration | None:

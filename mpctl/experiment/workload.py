@@ -69,8 +69,8 @@ class Traffic:
 
     def with_prompts(self, prompts: tuple[str, ...]) -> Traffic:
         """The class with its prompts; the same class where ``prompts`` are others than those that were recorded."""
-        given = replace(self, prompts=prompts, stored=None)
-        return given if given.digest() == self.digest() else self
+        filled_in = replace(self, prompts=prompts, stored=None)
+        return filled_in if filled_in.digest() == self.digest() else self
 
     def without_prompts(self) -> Traffic:
         """The class as a record keeps it."""

@@ -134,16 +134,16 @@ def measure_figures(pairing: Pairing, stages: Stages, margin: float = 0.0) -> di
         differences = tuple(cand - base for base, cand in times)
         mean = math.fsum(cand - base for base, cand in raw) / len(raw) if raw else None
         figures[f"{name}_ms"] = Figure(differences, False, stages.lower, TRIM, mean)
-    known = {name: figure for name, figure in figures.items() if figure.values}
+    measured = {name: figure for name, figure in figures.items() if figure.values}
     if not margin:
-        return known
+        return measured
     allowances = dict.fromkeys(SPEED, math.log1p(margin))
     for name in ("ttft", "queue_wait"):
         times = steady.times(f"{name}_ms")
         allowances[f"{name}_ms"] = margin * math.fsum(base for base, _ in times) / max(len(times), 1)
     return {
         name: replace(figure, allowance=allowances[name], correlated=pairing.separate) if name in allowances else figure
-        for name, figure in known.items()
+        for name, figure in measured.items()
     }
 
 
@@ -187,22 +187,22 @@ def _logs(times: list[tuple[float, float]]) -> list[float]:
 def cell_shares(traffic: Sequence[str], shares: Mapping[str, float]) -> list[float]:
     """Return each cell's share of the traffic, given the class of each: a class's share is divided evenly among its
     cells; without shares all classes weigh the same."""
-    given = {name: shares.get(name, 0.0) for name in set(traffic)}
-    if not math.fsum(given.values()):
-        given = dict.fromkeys(given, 1.0)
-    total = math.fsum(given.values())
-    return [given[name] / total / traffic.count(name) for name in traffic]
+    by_class = {name: shares.get(name, 0.0) for name in set(traffic)}
+    if not math.fsum(by_class.values()):
+        by_class = dict.fromkeys(by_class, 1.0)
+    total = math.fsum(by_class.values())
+    return [by_class[name] / total / traffic.count(name) for name in traffic]
 
 
 def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], stage: Stage) -> Interval | None:
     """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells' rounds differ."""
-    known = [figure for figure in figures if figure is not None]
-    counts = {len(figure.values) for figure in known}
-    if len(known) != len(figures) or len(counts) != 1:
+    present = [figure for figure in figures if figure is not None]
+    counts = {len(figure.values) for figure in present}
+    if len(present) != len(figures) or len(counts) != 1:
         return None
-    rounds = zip(*(figure.values for figure in known), strict=True)
+    rounds = zip(*(figure.values for figure in present), strict=True)
     joint = ratio_interval([math.fsum(w * v for w, v in zip(weights, r, strict=True)) for r in rounds], stage)
-    return known[0].allowed(joint)
+    return present[0].allowed(joint)
 
 
 _OF_ANSWERS = ("length_ratio", "tokens_per_step", "first_acceptance", "coverage")  # figures that no user's load changes
@@ -342,12 +342,12 @@ class Analysis:
         planned = max(rounds, planned or (source.planned if isinstance(source, Run) else 0), 1)
         cells = sorted({b.cell for b in blocks})
         stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells))
-        known = source if isinstance(source, Run) else None
-        shares = known.shares if known else {}
-        fresh = known is not None and known.placement is Placement.TURNS
+        run = source if isinstance(source, Run) else None
+        shares = run.shares if run else {}
+        fresh = run is not None and run.placement is Placement.TURNS
         compared = tuple(Comparison.of(cell, blocks, policy, stages=stages, fresh=fresh) for cell in cells)
-        if known is not None and known.placement.users_set_load:
-            compared = tuple(_on_users(comparison, known.traffic or UsersTraffic(), policy) for comparison in compared)
+        if run is not None and run.placement.users_set_load:
+            compared = tuple(_on_users(comparison, run.traffic or UsersTraffic(), policy) for comparison in compared)
         weights = cell_shares([c.cell.traffic for c in compared], shares)
         gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
@@ -356,12 +356,12 @@ class Analysis:
             policy=policy,
             rounds=rounds,
             planned=planned,
-            arms=known.arms if known else {},
-            prompts=known.prompts if known else {},
+            arms=run.arms if run else {},
+            prompts=run.prompts if run else {},
             shares=shares,
-            calibration=known.calibration if known else None,
-            placement=known.placement if known else Placement.SERVICE,
-            traffic=known.traffic if known else None,
+            calibration=run.calibration if run else None,
+            placement=run.placement if run else Placement.SERVICE,
+            traffic=run.traffic if run else None,
         )
 
     @property

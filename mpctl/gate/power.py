@@ -46,8 +46,8 @@ class CellNoise:
         time = c.figures.get(_TIME)
         if time is None or len(time.values) < 2 or c.round_requests < 1:
             return None
-        between = time.trimmed.spread
-        within = _within([math.log(r) for r in c.time_per_token_ratios], between, c.round_requests)
+        of_rounds = time.trimmed.spread
+        within = _within([math.log(r) for r in c.time_per_token_ratios], of_rounds, c.round_requests)
         least = within / math.sqrt(c.round_requests)  # few rounds may agree by chance
         spreads = {name: figure.trimmed.spread for name, figure in c.figures.items() if len(figure.values) > 1}
         for name in set(_MOVED) & spreads.keys():

@@ -150,12 +150,12 @@ class _Evidence:
         between two looks."""
         from scipy.special import stdtrit
 
-        made = self.requests
-        due = sum(made >= look for look in _HARM_LOOKS)
+        answered = self.requests
+        due = sum(answered >= look for look in _HARM_LOOKS)
         if due <= self.looked or self.others < _HARM_LOOKS[0] or not self.their_seconds:
             return None
         self.looked = due
-        mean = math.fsum(seconds for _, seconds in self.parts) / made
+        mean = math.fsum(seconds for _, seconds in self.parts) / answered
         if mean <= 0:
             return None
         squares = math.fsum(count * (seconds / count / mean - 1) ** 2 for count, seconds in self.parts)
@@ -163,7 +163,7 @@ class _Evidence:
         spread = math.sqrt((_HARM_WEIGHT * _HARM_SPREAD**2 + squares) / freedom)
         reach = float(stdtrit(freedom, 1 - error / len(_HARM_LOOKS)))
         value = math.log(mean / (self.their_seconds / self.others))
-        low = value - reach * spread * math.sqrt(1 / made + 1 / self.others)
+        low = value - reach * spread * math.sqrt(1 / answered + 1 / self.others)
         return math.exp(value) if low > math.log(limit) else None
 
 

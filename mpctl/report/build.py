@@ -72,11 +72,11 @@ def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
 
 def _asked(run: Run, repeats: int) -> dict[str, int]:
     """Return the distinct prompts of each class that so many rounds take."""
-    asked: dict[str, int] = {}
+    prompts_taken: dict[str, int] = {}
     for cell in run.cells:
         size = max(len(b.samples) for b in run.of_cell(cell))
-        asked[cell.traffic] = asked.get(cell.traffic, WARM_UP) + repeats * size
-    return asked
+        prompts_taken[cell.traffic] = prompts_taken.get(cell.traffic, WARM_UP) + repeats * size
+    return prompts_taken
 
 
 def _prompts(traffic: str, share: float | None) -> str:

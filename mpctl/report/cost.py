@@ -52,8 +52,8 @@ class MachinePrice:
         """Return whether an engine's ``device`` is of this kind: "L4" fits "NVIDIA L4", not "NVIDIA L40S"."""
         if self.device == "*":
             return True
-        own, asked = _words(self.device), _words(device)
-        return own <= asked and ("mig" in asked) == ("mig" in own)  # a slice is not priced as a whole GPU
+        kind, words = _words(self.device), _words(device)
+        return kind <= words and ("mig" in words) == ("mig" in kind)  # a slice is not priced as a whole GPU
 
 
 @dataclass(frozen=True)
@@ -173,8 +173,8 @@ def cost_of(cells: Sequence[CellReport], baseline: ArmConditions, candidate: Arm
 def devices_used(argv: Sequence[str]) -> int:
     """Return the number of devices the engine's arguments ask for: the product of its parallel sizes."""
     product = 1
-    for index, word in enumerate(argv):
-        flag, equals, value = word.partition("=")
+    for index, argument in enumerate(argv):
+        flag, equals, value = argument.partition("=")
         if not _PARALLEL.match(flag.replace("_", "-")):
             continue
         text = value if equals else argv[index + 1] if index + 1 < len(argv) else ""

@@ -229,15 +229,15 @@ def waterfall(cell: CellReport, *, width: float, name: str) -> str:
     """Draw a bar for each factor, from the promised throughput ratio to the measured one."""
     assert cell.decomposition is not None
     parts = cell.decomposition.parts
-    known = [*((p.name, p.after) for p in parts), ("measured", parts[-1].after)]
+    bars = [*((p.name, p.after) for p in parts), ("measured", parts[-1].after)]
     alternative = f"{title_of(cell.decomposition)}. " + "; ".join(f"{p.name}: {ratio(p.after)}" for p in parts)
-    with canvas(width, 30 + 42 * max(len(known), 1)) as figure:
+    with canvas(width, 30 + 42 * max(len(bars), 1)) as figure:
         axes = figure.subplots()
         before = 0.0
-        top = max((value for _, value in known), default=1.0)
-        for y, (_, value) in enumerate(known):
-            ends = y in (0, len(known) - 1)
-            role = "candidate" if y == len(known) - 1 else "baseline" if y == 0 else "bad" if value < before else "good"
+        top = max((value for _, value in bars), default=1.0)
+        for y, (_, value) in enumerate(bars):
+            ends = y in (0, len(bars) - 1)
+            role = "candidate" if y == len(bars) - 1 else "baseline" if y == 0 else "bad" if value < before else "good"
             start, length = (0.0, value) if ends else (min(value, before), abs(before - value))
             axes.barh(y, max(length, top * 0.004), left=start, height=0.58, color=INK[role], alpha=1 if ends else 0.65)
             axes.annotate(
@@ -246,8 +246,8 @@ def waterfall(cell: CellReport, *, width: float, name: str) -> str:
             before = value
         axes.axvline(1.0, color=INK["text"], linewidth=1.0)
         axes.set_xlim(0, top * 1.16)
-        axes.set_ylim(len(known) - 0.5, -0.5)
-        axes.set_yticks(range(len(known)), [_wrapped(label, width) for label, _ in known])
+        axes.set_ylim(len(bars) - 0.5, -0.5)
+        axes.set_yticks(range(len(bars)), [_wrapped(label, width) for label, _ in bars])
         axes.tick_params(axis="y", labelcolor=INK["text"])
         axes.set_xticks([])
         axes.spines[["left", "bottom"]].set_visible(False)

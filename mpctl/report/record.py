@@ -179,7 +179,7 @@ def _camel(value: Any) -> Any:
 
 def _camel_name(name: str) -> str:
     head, *others = name.split("_")
-    return head + "".join(word.capitalize() for word in others)
+    return head + "".join(part.capitalize() for part in others)
 
 
 def _rounded(value: Any) -> Any:

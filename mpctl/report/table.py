@@ -101,9 +101,9 @@ def _by_flag(argv: Sequence[str]) -> list[str]:
     import shlex
 
     lines: list[list[str]] = []
-    for word in argv:
-        if word.startswith("-") or not lines:
-            lines.append([word])
+    for argument in argv:
+        if argument.startswith("-") or not lines:
+            lines.append([argument])
         else:
-            lines[-1].append(word)
+            lines[-1].append(argument)
     return [shlex.join(line) for line in lines] or ["?"]

@@ -110,18 +110,18 @@ class Trimmed:
 def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the mean of one number per round, trimmed by the share ``trim`` at each end; its bounds are open while
     there are too few rounds."""
-    made = Trimmed.of(values, trim, correlated=correlated)
-    below, above = (_half_width(made, stage, alpha) for alpha in (stage.below, stage.above))
-    low = None if below is None else made.mean - below
-    high = None if above is None else made.mean + above
-    return Interval(made.mean, low, high, made.count, METHOD, stage.level)
+    mean = Trimmed.of(values, trim, correlated=correlated)
+    to_low, to_high = (_half_width(mean, stage, alpha) for alpha in (stage.below, stage.above))
+    low = None if to_low is None else mean.mean - to_low
+    high = None if to_high is None else mean.mean + to_high
+    return Interval(mean.mean, low, high, mean.count, METHOD, stage.level)
 
 
 def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the geometric mean of ratios, given the mean logarithm of each round."""
-    made = mean_interval(logs, stage, trim, correlated)
-    low, high = (None if bound is None else _exp(bound) for bound in (made.low, made.high))
-    return Interval(math.exp(made.value), low, high, made.n, made.method, made.level)
+    mean = mean_interval(logs, stage, trim, correlated)
+    low, high = (None if bound is None else _exp(bound) for bound in (mean.low, mean.high))
+    return Interval(math.exp(mean.value), low, high, mean.n, mean.method, mean.level)
 
 
 def widened(interval: Interval, by: float, *, ratio: bool) -> Interval:
@@ -201,35 +201,35 @@ def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: fl
     return Interval(value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha)
 
 
-def chance_to_decide(gap: float, made: Trimmed, planned: int, alpha: float) -> float:
+def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float) -> float:
     """Return the probability, 0..1, that the interval after ``planned`` rounds of a mean lies beyond a limit that the
     mean is ``gap`` inside of now (below zero: outside), if its true value is one standard error better than it looks.
     """
     from scipy.special import ndtr, stdtrit
 
-    count, total = made.count, max(planned, made.count)
-    if count < 2 or not math.isfinite(made.spread):
+    count, total = mean.count, max(planned, mean.count)
+    if count < 2 or not math.isfinite(mean.spread):
         return 1.0
-    error = made.spread / math.sqrt(count)
-    width = float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1])) * made.spread / math.sqrt(total)
+    error = mean.spread / math.sqrt(count)
+    width = float(stdtrit(max(total - 1, 1), 1.0 - nominal_levels(total, alpha)[-1])) * mean.spread / math.sqrt(total)
     expected = gap + (total - count) / total * error - width
-    noise = made.spread * math.sqrt(total - count) / total
+    noise = mean.spread * math.sqrt(total - count) / total
     return float(ndtr(expected / noise)) if noise > 0 else float(expected > 0)
 
 
-def _half_width(made: Trimmed, stage: Stage, alpha: float) -> float | None:
+def _half_width(mean: Trimmed, stage: Stage, alpha: float) -> float | None:
     """Return half the width of the interval on one side; None where the side is open."""
     from scipy.special import stdtrit
 
-    if made.count < 2:
+    if mean.count < 2:
         return None
     # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
     level = nominal_levels(stage.looks, alpha)[stage.look - 1]
     if level == 0.0:
         return None
-    if made.spread == 0.0:
+    if mean.spread == 0.0:
         return 0.0
-    return float(stdtrit(made.freedom, 1.0 - level)) * made.spread / math.sqrt(made.count)
+    return float(stdtrit(mean.freedom, 1.0 - level)) * mean.spread / math.sqrt(mean.count)
 
 
 def _exp(value: float) -> float | None:

@@ -53,11 +53,11 @@ def rungs_of(rounds: int) -> tuple[int, ...]:
 def search(count: int, rounds: int, trial: Trial, *, limit_s: float = 0.0) -> Search:
     """Search ``count`` configurations, the most promising first. ``limit_s``: no trial begins that would end later, by
     the slowest start and pace so far; 0 is no limit."""
-    rungs, known, spent = rungs_of(rounds), dict[int, Standing](), 0.0
+    rungs, standings, spent = rungs_of(rounds), dict[int, Standing](), 0.0
     field, pace = list(range(count)), _Pace()
 
     def fits(seconds: float) -> bool:
-        return not limit_s or not known or spent + seconds <= limit_s
+        return not limit_s or not standings or spent + seconds <= limit_s
 
     for step, goal in enumerate(rungs):
         following = rungs[step + 1 :]
@@ -65,28 +65,28 @@ def search(count: int, rounds: int, trial: Trial, *, limit_s: float = 0.0) -> Se
             while len(field) > 1 and not fits(pace.of_rungs(len(field), (rungs[step - 1], goal, *following))):
                 field.pop()
         for index in tuple(field):
-            before = known[index].rounds if index in known else 0
+            before = standings[index].rounds if index in standings else 0
             this = pace.of_trial(goal - before)
-            later = 0.0 if step else pace.of_rungs(_half(len(known) + 1), rungs)
+            later = 0.0 if step else pace.of_rungs(_half(len(standings) + 1), rungs)
             if not fits(this + later):
                 if step:
-                    return _end(known, field, rounds, count, spent)
+                    return _end(standings, field, rounds, count, spent)
                 break
-            standing = known[index] = trial(index, goal)
+            standing = standings[index] = trial(index, goal)
             spent += standing.seconds
             pace.learn(standing, standing.rounds - before)
-        alive = [index for index in field if index in known and not known[index].out]
-        field = sorted(alive, key=lambda index: -known[index].value)
+        alive = [index for index in field if index in standings and not standings[index].out]
+        field = sorted(alive, key=lambda index: -standings[index].value)
         if following:
             field = field[: _half(len(field))]
-    return _end(known, field, rounds, count, spent)
+    return _end(standings, field, rounds, count, spent)
 
 
-def _end(known: dict[int, Standing], field: Sequence[int], rounds: int, count: int, spent: float) -> Search:
-    alive = [index for index in field if not known[index].out]
-    best = max(alive, key=lambda index: (known[index].rounds, known[index].value), default=None)
-    untried = tuple(index for index in range(count) if index not in known)
-    return Search(known, best, untried, best is not None and known[best].rounds >= rounds, spent)
+def _end(standings: dict[int, Standing], field: Sequence[int], rounds: int, count: int, spent: float) -> Search:
+    alive = [index for index in field if not standings[index].out]
+    best = max(alive, key=lambda index: (standings[index].rounds, standings[index].value), default=None)
+    untried = tuple(index for index in range(count) if index not in standings)
+    return Search(standings, best, untried, best is not None and standings[best].rounds >= rounds, spent)
 
 
 def _half(count: int) -> int:

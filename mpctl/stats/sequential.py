@@ -64,8 +64,8 @@ def nominal_levels(looks: int, alpha: float) -> tuple[float, ...]:
         tail = np.cumsum(density[::-1])[::-1] * _STEP
         boundary = int(np.searchsorted(-tail, -share))
         above, below = tail[boundary - 1], tail[boundary]
-        place = start + _STEP * (boundary - 0.5 - (share - below) / (above - below))
-        levels.append(_normal_tail(place / look**0.5))
+        crossing = start + _STEP * (boundary - 0.5 - (share - below) / (above - below))
+        levels.append(_normal_tail(crossing / look**0.5))
         density = density.copy()
         density[boundary:] = 0.0
     return tuple(levels)
@@ -182,7 +182,7 @@ def _crossing(drift: float, reaches: Sequence[float], estimates: Sequence[float]
         if math.isinf(reach):
             continue
         boundaries = np.array(estimates) * reach * count**0.5 - drift * count  # the grid follows the drift
-        above = np.arange(density.shape[1]) >= np.rint((boundaries - start) / _COARSE_STEP)[:, None]
-        crossed += float(density[above].sum()) * _COARSE_STEP / len(estimates)
-        density = np.where(above, 0.0, density)
+        beyond = np.arange(density.shape[1]) >= np.rint((boundaries - start) / _COARSE_STEP)[:, None]
+        crossed += float(density[beyond].sum()) * _COARSE_STEP / len(estimates)
+        density = np.where(beyond, 0.0, density)
     return min(crossed, 1.0)

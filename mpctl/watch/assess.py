@@ -106,7 +106,7 @@ def remedy_of(signal: Signal, namespace: str, service: str) -> str:
     remedy = MEANINGS[signal].remedy
     if not remedy:
         return ""
-    verb = tuple(takewhile(lambda word: not word.startswith("-"), remedy))
+    verb = tuple(takewhile(lambda part: not part.startswith("-"), remedy))
     subject = "" if verb == ("doctor",) else service
     return commands.line(*verb, subject, *remedy[len(verb) :], namespace=namespace)
 
@@ -175,15 +175,15 @@ def assess(
     if state.base is None:
         return replace(state, base=reading), Assessment(Signal.BLIND, "first reading")
     interval = window_between(state.base, reading, _GAP * policy.interval_s)
-    known = {**state.gone, **state.base.engines}
+    counters = {**state.gone, **state.base.engines}
     if back := tuple(n for n in interval.started if n in state.gone and restarted(state.gone[n], reading.engines[n])):
         interval = replace(interval, restarted=(*interval.restarted, *back))
-    if known.keys() != reading.engines.keys():
-        wanted = {name: known[name] for name in reading.failed if name in known}
+    if counters.keys() != reading.engines.keys():
+        wanted = {name: counters[name] for name in reading.failed if name in counters}
         state = replace(state, gone=wanted)
     off = state.without_counters + 1 if speculates and interval.speculating is False else 0
     if off or state.without_counters or state.restarts or interval.restarted:
-        recent = tuple(at for at in state.restarts if reading.at - at < _RESTART_S)
+        recent = tuple(when for when in state.restarts if reading.at - when < _RESTART_S)
         state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in interval.restarted)))
     state, assessment = _judged(policy, reference, state, reading, interval, speculates=speculates)
     return state, replace(assessment, restarted=interval.restarted) if interval.restarted else assessment

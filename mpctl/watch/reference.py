@@ -45,12 +45,12 @@ class Measured:
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Measured | None:
         """The mean over rounds; None without a single value."""
-        known = [v for v in values if v is not None]
-        if not known:
+        present = [v for v in values if v is not None]
+        if not present:
             return None
         side = (1.0 - LEVEL) / 2
-        made = mean_interval(known, Stage(1, 1, below=side, above=side))
-        return cls(made.value, made.low, made.high)
+        mean = mean_interval(present, Stage(1, 1, below=side, above=side))
+        return cls(mean.value, mean.low, mean.high)
 
 
 @dataclass(frozen=True)
@@ -139,14 +139,16 @@ class Reference(Record):
         """
         classes = sorted({(b.traffic, b.temperature) for b in self.bands})
         curves = [[b for b in self.bands if (b.traffic, b.temperature) == name] for name in classes]
-        each = [_at(sorted(bands, key=lambda b: b.batch), batch) for bands in curves]
-        if len(each) == 1:
-            return each[0]
+        by_class = [_at(sorted(bands, key=lambda b: b.batch), batch) for bands in curves]
+        if len(by_class) == 1:
+            return by_class[0]
         weights = [self.shares.get(traffic, 0.0) for traffic, _ in classes]
         if not sum(weights):
-            slowest = max(range(len(each)), key=lambda i: (each[i].time_per_token_ms or 0.0, -each[i].tokens_per_step))
-            weights = [float(i == slowest) for i in range(len(each))]
-        return _mixed(each, [w / sum(weights) for w in weights])
+            slowest = max(
+                range(len(by_class)), key=lambda i: (by_class[i].time_per_token_ms or 0.0, -by_class[i].tokens_per_step)
+            )
+            weights = [float(i == slowest) for i in range(len(by_class))]
+        return _mixed(by_class, [w / sum(weights) for w in weights])
 
     @classmethod
     def from_record(cls, record: Any) -> Reference:
@@ -261,17 +263,17 @@ def _band_of(
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    made = Measured.of(values)
-    return None if made is None else made.value
+    mean = Measured.of(values)
+    return None if mean is None else mean.value
 
 
 def _at(bands: list[Band], batch: float) -> Expected:
     """One class of traffic at a load; ``bands`` sorted by load."""
-    below = max((i for i, b in enumerate(bands) if b.batch <= batch), default=0)
-    above = min(below + 1, len(bands) - 1)
-    low, high = bands[below], bands[above]
+    lower = max((i for i, b in enumerate(bands) if b.batch <= batch), default=0)
+    upper = min(lower + 1, len(bands) - 1)
+    low, high = bands[lower], bands[upper]
     share = 0.0
-    if above != below and batch > low.batch:
+    if upper != lower and batch > low.batch:
         share = (batch - low.batch) / (high.batch - low.batch)
 
     def interpolated(read: Callable[[Band], float | None]) -> float | None:
@@ -306,11 +308,11 @@ def _slack(band: Band) -> float:
     return math.log(band.tokens_per_step.value / low) if low and low > 0 else 0.0
 
 
-def _mixed(each: list[Expected], weights: list[float]) -> Expected:
+def _mixed(by_class: list[Expected], weights: list[float]) -> Expected:
     """Classes of traffic by their weights: times are means, tokens per step the mean over steps."""
 
     def mean(read: Callable[[Expected], float | None]) -> float | None:
-        values = [read(e) for e in each]
+        values = [read(e) for e in by_class]
         if any(v is None for v, w in zip(values, weights, strict=True) if w):
             return None
         return math.fsum(v * w for v, w in zip(values, weights, strict=True) if v is not None)
@@ -325,8 +327,8 @@ def _mixed(each: list[Expected], weights: list[float]) -> Expected:
         baseline_tokens_per_step=1.0 / base_steps if base_steps else 1.0,
         first_acceptance=mean(lambda e: e.first_acceptance),
         coverage=mean(lambda e: e.coverage),
-        slack=max(e.slack for e, w in zip(each, weights, strict=True) if w),
-        within=all(e.within for e, w in zip(each, weights, strict=True) if w),
+        slack=max(e.slack for e, w in zip(by_class, weights, strict=True) if w),
+        within=all(e.within for e, w in zip(by_class, weights, strict=True) if w),
     )
 
 
@@ -350,13 +352,13 @@ class Profile:
         """With one more window."""
         weight = min(self.weight + 1.0, _MEMORY)
         part = 1.0 / weight
-        place = sum(1 for least in _BATCHES if (figures.batch or 0.0) >= least)
+        index = sum(1 for least in _BATCHES if (figures.batch or 0.0) >= least)
         return replace(
             self,
             weight=weight,
             answer_tokens=_towards(self.answer_tokens, figures.answer_tokens, part),
             tokens_per_step=_towards(self.tokens_per_step, figures.tokens_per_step, part),
-            loads=tuple(old + part * (float(i == place) - old) for i, old in enumerate(self.loads)),
+            loads=tuple(old + part * (float(i == index) - old) for i, old in enumerate(self.loads)),
         )
 
     def differences(self, reference: Reference) -> tuple[str, ...]:

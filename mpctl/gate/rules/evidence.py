@@ -78,8 +78,8 @@ def _judge_samples(case: Case, rule: Rule) -> RuleResult:
 
 def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_repeated
-    known = case.prompts
-    source = f"; {known.repeated} duplicates in {known.name} were left out" if known and known.repeated else ""
+    prompts = case.prompts
+    source = f"; {prompts.repeated} duplicates in {prompts.name} were left out" if prompts and prompts.repeated else ""
     if not c.sent:
         return RuleResult(Outcome.MISSING, f"the prompts that were sent are unknown{source}", None, limit)
     repeated = c.repeated / c.sent

@@ -103,10 +103,10 @@ def is_decided(traffic: UsersTraffic, policy: Policy) -> bool:
 def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
     """Return whether the remaining windows would decide in less than LEAST_CHANCE of cases; False before half."""
     figures = compare_traffic(traffic, policy)
-    made = figures.tpot
-    if made is None or 2 * figures.windows < figures.planned:
+    tpot = figures.tpot
+    if tpot is None or 2 * figures.windows < figures.planned:
         return False
     margin = math.log1p(policy.max_pod_gap)
-    gain = math.log(policy.max_time_per_token_ratio) - made.mean - margin
-    loss = made.mean - math.log(policy.max_tpot_ratio) - margin
-    return all(chance_to_decide(gap, made, figures.planned, policy.side) < LEAST_CHANCE for gap in (gain, loss))
+    gain = math.log(policy.max_time_per_token_ratio) - tpot.mean - margin
+    loss = tpot.mean - math.log(policy.max_tpot_ratio) - margin
+    return all(chance_to_decide(gap, tpot, figures.planned, policy.side) < LEAST_CHANCE for gap in (gain, loss))
