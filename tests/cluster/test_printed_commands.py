@@ -2,15 +2,16 @@
 
 import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from mpctl.report import prices
+from mpctl import report
 from tests.printed import is_endless, pasted
 
 from .objects import ANY_SPEED, CONTAINERS
 
-PRICES = prices.__file__.removesuffix(".py") + ".yaml"
+PRICES = str(Path(report.__file__).with_name("prices.yaml"))
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "MAX_TOKENS": "8", "INTERVAL": "1s", "LOAD": "local", "POLICY": "policy.yaml"}
 
 

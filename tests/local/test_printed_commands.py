@@ -1,13 +1,14 @@
 """Every command that messages print on this machine runs as it was printed, in a namespace that is not the default."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
-from mpctl.report import prices
+from mpctl import report
 from tests.printed import is_endless, pasted
 
-PRICES = prices.__file__.removesuffix(".py") + ".yaml"
+PRICES = str(Path(report.__file__).with_name("prices.yaml"))
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "INTERVAL": "1s"}
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl import formatting
-from mpctl.report.values import sign, word
+from mpctl.report.values import outcome_sign, outcome_word
 from mpctl.stats.confidence import Interval
 
 
@@ -72,8 +72,8 @@ def test_every_value_in_every_unit_is_a_short_text(unit, value):
         (formatting.duration(90.0), "1.5 min"),
         (formatting.duration(7200.0), "2 h"),
         (formatting.duration(None), "?"),
-        (word("missing"), "no data"),
-        (sign("later"), "?"),
+        (outcome_word("missing"), "no data"),
+        (outcome_sign("later"), "?"),
     ],
 )
 def test_a_figure_as_people_read_it(shown, text):
