@@ -74,8 +74,9 @@ def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the
     """
     state = context.platform.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
+        gone = "its engine was replaced or deleted" if state.phase is Phase.ABSENT else state.phase.value
         raise MpctlError(
-            f"{name} stopped while it was measured: {state.message or state.phase.value}",
+            f"{name} stopped while it was measured: {state.message or gone}",
             hint=context.platform.describe_failure(arm),
         )
     return Target(
