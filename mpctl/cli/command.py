@@ -81,7 +81,9 @@ def command(
                 values["request"] = read_request(request, values)
             return function(*arguments, **values)
 
-        options = [made for parameter in (*parameters, *(SHARED if shared else ())) for made in _parameters(parameter)]
+        options = [
+            option for parameter in (*parameters, *(SHARED if shared else ())) for option in _parameters(parameter)
+        ]
         return SectionedCommand(name, callback=call, params=options, help=function.__doc__, hidden=hidden)
 
     return decorate
@@ -119,9 +121,8 @@ def read_request(request: type[Request], values: dict[str, Any]) -> Request:
             arguments[member.name] = read_request(below, values)
         elif (value := values.pop(member.name, None)) is not None:
             arguments[member.name] = value
-    made = request(**arguments)
-    completed: Request = made.completed() if hasattr(made, "completed") else made
-    return completed
+    result: Request = request(**arguments)
+    return result.completed() if hasattr(result, "completed") else result
 
 
 def click_option(declared: Option, name: str = "", *, required: bool = False) -> SectionedOption:

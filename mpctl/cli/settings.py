@@ -23,30 +23,30 @@ _OTHERS = ("color", "verbose", "quiet", "debug", "yes", "no_input", "output")
 def configure(ctx: click.Context, values: dict[str, Any]) -> CliContext:
     """The context of this call with the shared options, ``-o``, ``-y`` and ``--no-input`` applied, which are taken out
     of ``values``; from now on errors are printed as they ask."""
-    own = {name: values.pop(name, None) for name in (*_PLACE, *_OTHERS)}
+    chosen = {name: values.pop(name, None) for name in (*_PLACE, *_OTHERS)}
     root_context = ctx.find_root().obj
     context = root_context if isinstance(root_context, CliContext) else CliContext("mpctl")
     context.terminal = Terminal.of_environment(
-        pick(ctx, own, "color"),
-        quiet=pick(ctx, own, "quiet"),
-        verbose=pick(ctx, own, "verbose"),
-        asks=not own.get("no_input"),
-        yes=bool(own.get("yes")),
+        pick(ctx, chosen, "color"),
+        quiet=pick(ctx, chosen, "quiet"),
+        verbose=pick(ctx, chosen, "verbose"),
+        asks=not chosen.get("no_input"),
+        yes=bool(chosen.get("yes")),
     )
-    context.debug = pick(ctx, own, "debug")
-    context.output = own.get("output") or context.output
-    shared = {name: pick(ctx, own, name) for name in _PLACE}
-    commands.set_reader(_reader(ctx, own, context))
+    context.debug = pick(ctx, chosen, "debug")
+    context.output = chosen.get("output") or context.output
+    shared = {name: pick(ctx, chosen, name) for name in _PLACE}
+    commands.set_reader(_reader(ctx, chosen, context))
     local = ctx.parent is not None and ctx.parent.info_name == "local"
     context.shared = shared
     context.find_place = lambda: _place(shared, context.terminal, local=local)
     return context
 
 
-def _reader(ctx: click.Context, own: dict[str, Any], context: CliContext) -> commands.Reader:
+def _reader(ctx: click.Context, chosen: dict[str, Any], context: CliContext) -> commands.Reader:
     """The reader of this call's messages: what was typed for it alone is repeated in every command."""
-    typed = {name: pick(ctx, own, name) for name in _CHOICE if _is_typed(ctx, name)}
-    usual = {name: _untyped(ctx, name) if name in typed else pick(ctx, own, name) for name in _CHOICE}
+    typed = {name: pick(ctx, chosen, name) for name in _CHOICE if _is_typed(ctx, name)}
+    usual = {name: _untyped(ctx, name) if name in typed else pick(ctx, chosen, name) for name in _CHOICE}
 
     def options() -> tuple[tuple[str, str], ...]:
         from mpctl.app.session.base import find_platform
@@ -93,10 +93,10 @@ def _place(shared: dict[str, Any], terminal: Terminal, *, local: bool) -> Place:
     return place
 
 
-def pick(ctx: click.Context, own: dict[str, Any], name: str) -> Any:
+def pick(ctx: click.Context, chosen: dict[str, Any], name: str) -> Any:
     """A flag behind the command wins over one before it, and both over everything else."""
     late = ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    return ctx.find_root().params[name] if _is_typed(ctx, name) and not late else own[name]
+    return ctx.find_root().params[name] if _is_typed(ctx, name) and not late else chosen[name]
 
 
 def _is_typed(ctx: click.Context, name: str) -> bool:

@@ -171,10 +171,10 @@ def _walk(loader: Any, node: Any, above: Key, file: str) -> Iterator[tuple[Key, 
             yield key, Setting(loader.construct_object(value_node, deep=True), file, line)
 
 
-def _unknown(setting: Setting, name: str, known: Iterable[str], message: str) -> NoReturn:
+def _unknown(setting: Setting, name: str, names: Iterable[str], message: str) -> NoReturn:
     import difflib
 
-    near = difflib.get_close_matches(name, known, n=1)
+    near = difflib.get_close_matches(name, names, n=1)
     owners = commands_with(name)
     if near:
         hint = f"did you mean {near[0]}"

@@ -84,7 +84,7 @@ TOPICS = {
 
 
 @click.command("help")
-@click.argument("words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _known(text))
+@click.argument("words", nargs=-1, metavar="[COMMAND|TOPIC]", shell_complete=lambda _c, _p, text: _names(text))
 @click.pass_context
 def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     """Explain a command or a topic: exit-codes, environment, config, output."""
@@ -108,8 +108,8 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
         if below is None:
             import difflib
 
-            known = [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
-            near = difflib.get_close_matches(word, known, n=1)
+            names = [*TOPICS, *command_.list_commands(ctx)] if isinstance(command_, click.Group) else []
+            near = difflib.get_close_matches(word, names, n=1)
             hint = (
                 f"did you mean {near[0]}" if near else f"'mpctl --help' lists the commands; topics: {', '.join(TOPICS)}"
             )
@@ -118,7 +118,7 @@ def _of_command(root: click.Context, words: tuple[str, ...]) -> str:
     return command_.get_help(ctx)
 
 
-def _known(text: str) -> list[str]:
+def _names(text: str) -> list[str]:
     return [name for name in (*TOPICS, *COMMANDS) if name.startswith(text)]
 
 
@@ -217,8 +217,8 @@ def _table(rows: list[Row], *, origin: bool) -> str:
 def _flags(ctx: click.Context) -> dict[str, str]:
     from mpctl.cli.settings_files import COMMON
 
-    given = [n for n in COMMON if ctx.get_parameter_source(n) is ParameterSource.COMMANDLINE]
-    return {name: str(ctx.params[name]) for name in given}
+    typed = [name for name in COMMON if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    return {name: str(ctx.params[name]) for name in typed}
 
 
 def effective(files: SettingsFiles, environment: Mapping[str, str], flags: Mapping[str, str]) -> list[Row]:
@@ -269,5 +269,5 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Return the variables that begin as mpctl's do and belong to no option."""
     from mpctl.cli.settings_files import options_of
 
-    known = {f"MPCTL_{name.upper()}" for _, command_ in every_command() for name in options_of(command_)}
-    return sorted(n for n in environment if n.startswith("MPCTL_") and n not in known and n not in _OTHER)
+    settings = {f"MPCTL_{name.upper()}" for _, command_ in every_command() for name in options_of(command_)}
+    return sorted(n for n in environment if n.startswith("MPCTL_") and n not in settings and n not in _OTHER)

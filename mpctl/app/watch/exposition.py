@@ -26,12 +26,18 @@ def metrics(watcher: Watcher) -> str:
         f"mpctl_watch_rounds_total {watcher.rounds}",
     ]
     gauges = {
-        "mpctl_watch_finding": ("1 while something is wrong with the service's speculation.", _finding),
+        "mpctl_watch_finding": (
+            "1 while something is wrong with the service's speculation.",
+            lambda w: float(w.assessment.finding),
+        ),
         "mpctl_watch_pays": (
             "1 while speculation pays, 0 while it costs more than it gains; absent where unknown.",
             _pays,
         ),
-        "mpctl_watch_blind": ("1 while counters of the service cannot be read.", _blind),
+        "mpctl_watch_blind": (
+            "1 while counters of the service cannot be read.",
+            lambda w: float(w.assessment.signal is Signal.BLIND),
+        ),
         "mpctl_watch_tokens_per_step": ("Tokens per step of the last window.", _tokens),
         "mpctl_watch_slowdown_ratio": ("Time per token over the reference's at the same load.", _slowdown),
         "mpctl_watch_actions": ("Operations that this process began for the service.", lambda w: float(w.actions)),
@@ -125,16 +131,8 @@ def _label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _finding(watched: Watched) -> float:
-    return float(watched.assessment.finding)
-
-
 def _pays(watched: Watched) -> float | None:
     return None if watched.assessment.pays is None else float(watched.assessment.pays)
-
-
-def _blind(watched: Watched) -> float:
-    return float(watched.assessment.signal is Signal.BLIND)
 
 
 def _tokens(watched: Watched) -> float | None:

@@ -10,7 +10,7 @@ from mpctl.app.option import File, Option
 from mpctl.app.requests import PlanRequest
 from mpctl.cli.command import FILE, command, formats_option, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.printer import columns, document, page, page_width
+from mpctl.cli.printer import Result, columns, page, page_width, render
 from mpctl.errors import InputError
 
 _WIDTH = 100  # of a plan that goes to a file, and at most
@@ -67,8 +67,15 @@ def plan(
         from mpctl.app.plan import service
 
         record = service.run(context.open_source(name, file), _with_methods(request)).to_record()
-    with page(context.terminal.page_width):
-        context.terminal.result(_written(record, form or "table"))
+    result = Result(
+        "Plan",
+        record=lambda: record,
+        names=lambda: [f"method/{method['method']}" for method in record.get("methods", ())],
+        table=lambda _wide: _text(record),
+    )
+    form = form or "table"
+    text = _PAGES[form](record) if form in _PAGES else render(form, result, context.terminal.page_width)
+    context.terminal.result(text)
 
 
 def _with_methods(request: PlanRequest) -> PlanRequest:
@@ -78,18 +85,26 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
     return replace(request, methods=methods)
 
 
-def _written(record: Mapping[str, Any], form: str) -> str:
-    if form in ("json", "yaml"):
-        return document("Plan", record, form)
-    if form == "name":
-        return "\n".join(f"method/{method['method']}" for method in record.get("methods", ()))
-    from mpctl.report.plan import page_of, plan_markdown, plan_text
+def _html(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan import page_of
     from mpctl.report.plan_html import plan_html
 
-    sheet = page_of(record)
-    if form == "html":
-        return plan_html(sheet)
-    return plan_markdown(sheet) if form == "md" else plan_text(sheet, _table, page_width(_WIDTH))
+    return plan_html(page_of(record))
+
+
+def _markdown(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan import page_of, plan_markdown
+
+    return plan_markdown(page_of(record))
+
+
+def _text(record: Mapping[str, Any]) -> str:
+    from mpctl.report.plan import page_of, plan_text
+
+    return plan_text(page_of(record), _table, page_width(_WIDTH))
+
+
+_PAGES = {"html": _html, "md": _markdown}  # formats of a plan beside those of every result
 
 
 def _table(rows: list[list[str]], indent: str) -> str:
