@@ -25,7 +25,7 @@ def metrics(watcher: Watcher) -> str:
         "# TYPE mpctl_watch_rounds_total counter",
         f"mpctl_watch_rounds_total {watcher.rounds}",
     ]
-    gauges = {
+    gauges: dict[str, tuple[str, Callable[[Watched], float | None]]] = {
         "mpctl_watch_finding": (
             "1 while something is wrong with the service's speculation.",
             lambda w: float(w.assessment.finding),
