@@ -30,12 +30,11 @@ _SLOWEST_TOKEN_S = 0.5  # a large model on a busy CPU; only an engine that hangs
 
 @dataclass(frozen=True)
 class PacedServer:
-    """A server of known timing that a client can reach, and what it did: ``truth()`` is one record per request.
-    ``pods``: of a client that has several, each with a server of its own."""
+    """A server of known timing that a client can reach."""
 
     endpoint: Endpoint
-    truth: Callable[[], list[dict[str, float]]]
-    pods: int = 1
+    truth: Callable[[], list[dict[str, float]]]  # reads what it did: one record per request
+    pods: int = 1  # of a client that has several, each with a server of its own
 
 
 class LoadClient(Protocol):
@@ -45,7 +44,7 @@ class LoadClient(Protocol):
         """Begin to load the client, which takes as long as starting an engine."""
 
     def close(self) -> str:
-        """End it; what of it is left, in words, empty when nothing is."""
+        """End the client; return what of it remains, empty when nothing does."""
 
     def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
         """Send a block. ``counters`` reads the engine's; None: they are not wanted.

@@ -106,11 +106,9 @@ class LocalMeter:
         self._prompts: set[str] = set()
 
     def prepare(self) -> None:
-        """Start loading the bench client."""
         self.client.prepare()
 
     def close(self) -> str:
-        """End the client; what of it is left, in words, empty when nothing is."""
         return self.client.close()
 
     def complete(self, endpoint: Endpoint) -> None:

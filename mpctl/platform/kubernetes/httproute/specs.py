@@ -232,16 +232,12 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
 
 @dataclass(frozen=True)
 class RouteStatus:
-    """Status that the gateways report for the current generation of a route.
+    """Status that the gateways report for the current generation of a route."""
 
-    ``observed``: all have processed it; ``accepted``: and all accept it; ``message``: which did not, and why;
-    ``has_gateway``: whether any gateway reports a status.
-    """
-
-    observed: bool
-    accepted: bool
-    message: str = ""
-    has_gateway: bool = True
+    observed: bool  # all have processed it
+    accepted: bool  # and all accept it
+    message: str = ""  # which did not, and why
+    has_gateway: bool = True  # any gateway reports a status
 
 
 def route_status(route: Mapping[str, Any]) -> RouteStatus:

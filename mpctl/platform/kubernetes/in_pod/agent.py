@@ -65,11 +65,10 @@ class AnswerQueue(queue.Queue[str]):
     """The worker's answers, one line each, as it would write them to a pipe."""
 
     def write(self, line: str) -> None:
-        """An answer."""
         self.put(line)
 
     def flush(self) -> None:
-        """Nothing is held back."""
+        """Nothing to do: a line is passed on at once."""
 
 
 class Barrier:

@@ -107,8 +107,8 @@ class LoadPods:
             return False
 
     def close(self) -> str:
-        """Remove the Job, also one that an earlier command left; why it could not be removed, empty when nothing is
-        left. One that stays ends by itself."""
+        """Delete the Job of this command and any that an earlier one left; return why one remains, empty when none
+        does. A Job that remains ends by itself."""
         self._forwards.close()
         self._answered = False
         known, why = bool(self._uid), ""

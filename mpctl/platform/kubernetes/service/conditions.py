@@ -41,19 +41,15 @@ _STOP = "serving.kserve.io/stop"
 
 @dataclass(frozen=True)
 class Health:
-    """Phase of an arm with its reason.
-
-    ``pods``: names of its ready pods. ``argv``: of the newest pod. ``stuck``: pod and reason that become a failure when
-    they last.
-    """
+    """Phase of an arm with its reason."""
 
     phase: Phase
     message: str = ""
-    pods: tuple[str, ...] = ()
-    argv: tuple[str, ...] | None = None
+    pods: tuple[str, ...] = ()  # names of its ready pods
+    argv: tuple[str, ...] | None = None  # of the newest pod
     matches: bool = False
     restarts: int = 0
-    stuck: str = ""
+    stuck: str = ""  # pod and reason that become a failure when they last
 
 
 def assess_health(
@@ -143,8 +139,7 @@ def is_draining(pod: Json) -> bool:
 
 
 def is_troubled(pod: Json) -> bool:
-    """Return whether events may explain why a pod is not ready: it has no node, or a container of it restarted. One
-    that simply starts has none to tell."""
+    """Return whether events may explain why a pod is not ready: it has no node, or a container of it restarted."""
     return not is_ready(pod) and (_scheduled(pod).get("status") != "True" or _restarts(pod) > 0)
 
 

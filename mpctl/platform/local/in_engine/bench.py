@@ -50,10 +50,10 @@ class Answers(Protocol):
     """A receiver of answers: a stream or anything else that takes lines."""
 
     def write(self, line: str, /) -> object:
-        """An answer."""
+        """Take a line of an answer."""
 
     def flush(self) -> object:
-        """It is complete."""
+        """Pass on the lines that were taken."""
 
 
 def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
