@@ -32,7 +32,7 @@ _GRACE_S = 600
 
 
 def is_gpu_node(node: KubeObject) -> bool:
-    """By NVIDIA's label, the clouds' accelerator labels, or what the device plugin allocates."""
+    """Return whether NVIDIA's label, a cloud's accelerator label or the device plugin says that a node has GPUs."""
     labels = value_at(node, "metadata", "labels") or {}
     accelerator = any(key in labels for key in ("cloud.google.com/gke-accelerator", "k8s.amazonaws.com/accelerator"))
     return labels.get(GPU_LABEL) == "true" or accelerator or allocatable(node) > 0

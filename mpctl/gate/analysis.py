@@ -71,19 +71,15 @@ class Stages:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number per round: ``values`` in order, of ratios their logarithms, and how their mean is estimated.
-    ``pooled``: the same figure with every stall and every round, None where nothing is cut or trimmed. ``allowance``:
-    the error, of ratios in logarithms, that no number of rounds shows. ``correlated``: the arms were measured one after
-    the other, so that a round resembles the one before it and a drift may be as large as the allowance.
-    """
+    """A figure with one number per round, and how their mean is estimated."""
 
-    values: tuple[float, ...]
+    values: tuple[float, ...]  # in order, of ratios their logarithms
     ratio: bool
     stage: Stage
     trim: float = 0.0
-    pooled: float | None = None
-    allowance: float = 0.0
-    correlated: bool = False
+    pooled: float | None = None  # with every stall and every round, None where nothing is cut or trimmed
+    allowance: float = 0.0  # the error, of ratios in logarithms, that no number of rounds shows
+    correlated: bool = False  # one arm after the other: rounds resemble neighbours, and the allowance may be a drift
 
     @property
     def interval(self) -> Interval:

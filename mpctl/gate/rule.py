@@ -21,14 +21,13 @@ from mpctl.stats.sequential import rounds_to_show
 
 
 class Outcome(StrEnum):
-    """Of a rule: pass, fail, undecided (more data would decide), missing (data is absent, and more requests would not
-    bring it) or skip (the rule does not apply). Of a cell or a verdict: promote, reject or undecided."""
+    """The outcome of a rule, or promote, reject or undecided of a cell or a verdict."""
 
     PASS = "pass"
     FAIL = "fail"
-    UNDECIDED = "undecided"
-    MISSING = "missing"
-    SKIP = "skip"
+    UNDECIDED = "undecided"  # more data would decide
+    MISSING = "missing"  # data is absent, and more requests would not bring it
+    SKIP = "skip"  # the rule does not apply
     PROMOTE = "promote"
     REJECT = "reject"
 

@@ -15,20 +15,18 @@ from mpctl.gate.rules import rule_named
 
 @dataclass(frozen=True)
 class CellVerdict:
-    """One cell. ``share`` of the traffic, 0..1; ``sentence``: why it was rejected although a figure looks good, ""
-    otherwise. ``needed``: requests per arm that would probably decide, and ``needed_s`` their time at the present rate,
-    for both arms; None where more requests may not decide, as when a figure is missing or too close to its limit.
-    ``repeats``: rounds of a new measurement that they amount to."""
+    """The verdict on a cell. ``needed`` and the fields after it are None where more requests may not decide, as when a
+    figure is missing or too close to its limit."""
 
     cell: Cell
-    share: float
+    share: float  # of the traffic, 0..1
     outcome: Outcome
     rules: tuple[RuleResult, ...]
     throughput_ratio: float | None = None
-    sentence: str = ""
-    needed: int | None = None
-    needed_s: float | None = None
-    repeats: int | None = None
+    sentence: str = ""  # why it was rejected although a figure looks good
+    needed: int | None = None  # requests per arm that would probably decide
+    needed_s: float | None = None  # their time at the present rate, for both arms
+    repeats: int | None = None  # rounds of a new measurement that they amount to
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -43,23 +43,17 @@ class Rung:
 
 @dataclass(frozen=True)
 class Situation:
-    """The situation of a service besides its assessment. Times are seconds of one clock.
-
-    ``found_at``: when the present finding was first made; ``changes``: times of the watch's own changes of the
-    spec, ``fallbacks`` of them fallbacks; ``restarts``: when it restarted the engines; ``rungs``: what can be restored,
-    the best first; ``better``: the spec that a fallback of the watch replaced, in words; ``busy``: the operator or
-    operation at work; ``interrupted``: an unfinished operation that the watch itself began.
-    """
+    """The situation of a service besides its assessment. Times are seconds of one clock."""
 
     now: float
-    found_at: float
-    changes: tuple[float, ...] = ()
-    fallbacks: tuple[float, ...] = ()
-    rungs: tuple[Rung, ...] = ()
-    better: str = ""
-    busy: str = ""
-    interrupted: str = ""
-    restarts: tuple[float, ...] = ()
+    found_at: float  # when the present finding was first reported
+    changes: tuple[float, ...] = ()  # times of the watch's own changes of the spec
+    fallbacks: tuple[float, ...] = ()  # those of them that were fallbacks
+    rungs: tuple[Rung, ...] = ()  # what can be restored, the best first
+    better: str = ""  # the spec that a fallback of the watch replaced, in words
+    busy: str = ""  # the operator or operation at work
+    interrupted: str = ""  # an unfinished operation that the watch itself began
+    restarts: tuple[float, ...] = ()  # when the watch restarted the engines
     retry_at: float = 0.0
 
 

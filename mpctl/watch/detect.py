@@ -45,7 +45,7 @@ class Blocks:
         return min(max(math.sqrt(self.variance) * self.length, LEAST_NOISE * root), MOST_NOISE * root)
 
     def after(self, total: float) -> tuple[Blocks, float | None]:
-        """With one more block, by its sum; and the sum of the block of twice the length that it completes."""
+        """Add a block by its sum; return also the sum of the block of twice the length that it completes."""
         reach = _CLIP * math.sqrt(max(self.variance, LEAST_NOISE**2 / self.length))
         away = min(max(total / self.length - self.mean, -reach), reach)
         weight = min(self.weight + 1.0, _MEMORY_WINDOWS / self.length)
@@ -64,7 +64,7 @@ class Noise:
     count: int = 0
 
     def after(self, value: float) -> Noise:
-        """With one more window, learned as soon as its block is full."""
+        """Add a window, which is learned as soon as its block is full."""
         total: float | None = self.total + value
         if self.count + 1 < LENGTHS[0]:
             return Noise(self.blocks, self.total + value, self.count + 1)
@@ -83,7 +83,7 @@ class Sum:
     windows: int = 0
 
     def after(self, excess: float) -> Sum:
-        """With one more window; ``excess``: its value less the allowance."""
+        """Add a window; ``excess``: its value less the allowance."""
         value = self.value + excess
         return Sum(value, self.windows + 1) if value > 0 else NOTHING
 

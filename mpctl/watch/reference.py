@@ -349,7 +349,7 @@ class Profile:
     loads: tuple[float, ...] = (0.0,) * (len(_BATCHES) + 1)
 
     def after(self, figures: Figures) -> Profile:
-        """With one more window."""
+        """Return the profile with one more window."""
         weight = min(self.weight + 1.0, _MEMORY)
         part = 1.0 / weight
         index = sum(1 for least in _BATCHES if (figures.batch or 0.0) >= least)
