@@ -76,10 +76,7 @@ def uris(*pairs):
     return {"storageUris": [{"uri": uri, "mountPath": path} for uri, path in pairs]}
 
 
-REFUSED = (
-    uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")),
-    {"storageUri": "hf://a/t", **uris(("hf://a/d", "/mnt/models/draft"))},
-)
+REFUSED = (uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")),)
 SILENT = (
     uris(("pvc://x/folder", "/mnt/models")),
     uris(("oci://r/t:1", "/mnt/models/target"), ("oci://r/d:1", "/mnt/models/draft")),
