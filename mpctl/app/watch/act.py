@@ -102,20 +102,20 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
 
 
 def _measurement(session: Session, policy: WatchPolicy, promotion: Plan | None) -> MeasurementRequest:
-    given = _prompts(policy)
+    prompts = _prompts(policy)
     record = None if promotion is None else session.store.load(promotion.workload, "workload")
     if promotion is None or record is None:
-        return MeasurementRequest(prompts=given)
+        return MeasurementRequest(prompts=prompts)
     what, hint = f"workload {promotion.workload}", "name prompts in re_arm_prompts of the watch policy"
     workload = restored(what, Workload.from_record, record, hint=hint)
     names = tuple(f"{kind.name}:{kind.share:g}" for kind in workload.traffic)
-    if not given and any(kind.name not in BUILT_IN for kind in workload.traffic):
+    if not prompts and any(kind.name not in BUILT_IN for kind in workload.traffic):
         texts = ", ".join(kind.name for kind in workload.traffic)
         raise InputError(f"no record keeps the prompts of {texts}", field="re_arm_prompts", hint=hint)
     return MeasurementRequest(
-        prompts=given or names,
+        prompts=prompts or names,
         requests=workload.requests,
-        rounds=None if given else workload.repeats,
+        rounds=None if prompts else workload.repeats,
         time_limit_s=workload.max_time_s,
         concurrency=workload.concurrency,
         requests_per_s=workload.rates,

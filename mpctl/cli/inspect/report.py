@@ -26,29 +26,29 @@ class _Format(NamedTuple):
     endings: tuple[str, ...]
 
 
-def _html(made: MeasuredReport) -> str:
+def _html(measured: MeasuredReport) -> str:
     from mpctl.report.html import html_report
 
-    return html_report(made.report)
+    return html_report(measured.report)
 
 
-def _markdown(made: MeasuredReport) -> str:
+def _markdown(measured: MeasuredReport) -> str:
     from mpctl.report.markdown import markdown_report
 
-    return markdown_report(made.report)
+    return markdown_report(measured.report)
 
 
-def _document(made: MeasuredReport, form: str) -> str:
+def _document(measured: MeasuredReport, form: str) -> str:
     from mpctl.report.record import report_record
 
-    return document("Report", report_record(made.report), form) + "\n"
+    return document("Report", report_record(measured.report), form) + "\n"
 
 
 _FORMATS = {
     "html": _Format(_html, (".html", ".htm")),
     "md": _Format(_markdown, (".md",)),
-    "json": _Format(lambda made: _document(made, "json"), (".json",)),
-    "yaml": _Format(lambda made: _document(made, "yaml"), (".yaml",)),
+    "json": _Format(lambda measured: _document(measured, "json"), (".json",)),
+    "yaml": _Format(lambda measured: _document(measured, "yaml"), (".yaml",)),
 }
 
 
@@ -84,13 +84,13 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     context.terminal.note(f"wrote {path}")
 
 
-def render(made: MeasuredReport, form: str) -> str:
+def render(measured: MeasuredReport, form: str) -> str:
     """Return the text of a report in a format.
 
     Raises:
         MpctlError: a library that the format needs is not installed.
     """
-    return _FORMATS[form].write(made)
+    return _FORMATS[form].write(measured)
 
 
 def _choose_format(form: str | None, file: str | None) -> str:
@@ -100,8 +100,8 @@ def _choose_format(form: str | None, file: str | None) -> str:
     if form or file is None:
         return form or "md"
     ending = Path(file).suffix.lower()
-    for name, known in _FORMATS.items():
-        if ending in known.endings:
+    for name, row in _FORMATS.items():
+        if ending in row.endings:
             return name
-    endings = ", ".join(e for known in _FORMATS.values() for e in known.endings)
+    endings = ", ".join(e for row in _FORMATS.values() for e in row.endings)
     raise InputError(f"unknown ending {ending!r}; known endings: {endings}", file=file, hint="choose a format with -o")

@@ -11,7 +11,7 @@ from mpctl.cli.root import COMMANDS
 from mpctl.cli.settings_files import COMMON
 from mpctl.errors import EXIT_CODES
 
-TREE = Path(__file__).parents[4]
+TREE = Path(__file__).parents[3]
 
 
 def test_the_listing_names_every_command_once_below_its_topic(cli):
