@@ -49,8 +49,8 @@ def _slack(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _pagerduty(record: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     """An event of the Events API v2: one incident per service, resolved when its finding ends. What the watch did or
-    held back is no incident."""
-    if record["type"] not in ("signal", "error") or record["reason"] == "TrafficChanged":
+    held back is no incident, and what is only noted ends none."""
+    if record["type"] not in ("signal", "error") or record["reason"] in ("TrafficChanged", "EngineRestarted"):
         return None
     service = f"{record['namespace']}/{record['service']}"
     event: dict[str, Any] = {"routing_key": key, "dedup_key": f"mpctl-watch/{service}"}

@@ -33,12 +33,11 @@ class Act(StrEnum):
 
 @dataclass(frozen=True)
 class Rung:
-    """A recorded revision that served, with what it runs. ``instant``: its engines are retained and ready."""
+    """A recorded revision that served, with what it runs."""
 
     revision: int
     method: str
     spec: str
-    instant: bool = False
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Situation:
     """The situation of a service besides its assessment. Times are seconds of one clock."""
 
     now: float
-    found_at: float  # when the present finding was first reported
+    found_at: float  # when the present finding began
     changes: tuple[float, ...] = ()  # times of the watch's own changes of the spec
     fallbacks: tuple[float, ...] = ()  # those of them that were fallbacks
     rungs: tuple[Rung, ...] = ()  # what can be restored, the best first
@@ -96,7 +95,9 @@ def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fl
 
 def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
     if situation.interrupted:
-        return Decision(Act.RESUME, f"{situation.interrupted} of the watch was interrupted")
+        acts = policy.fall_back or policy.re_arm
+        what = f"{situation.interrupted} of the watch was interrupted"
+        return Decision(Act.RESUME if acts else Act.REPORT, what)
     if not assessment.finding or assessment.signal is Signal.FELL_BACK:
         return _without_finding(policy, assessment, situation)
     if reported := _only_reported(policy, assessment):

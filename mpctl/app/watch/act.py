@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from mpctl.app.operate import maintain, resume, rollback, rollout
+from mpctl.app.operate.outcome import Outcome
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.facts import WATCH, LedgerFacts
@@ -15,6 +16,7 @@ from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.records import restored
+from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import Act, Decision
@@ -66,21 +68,19 @@ def carry_out(session: Session, policy: WatchPolicy, facts: LedgerFacts, decisio
     """
     if decision.act is Act.RESUME:
         outcome = resume.run(session, _prompts(policy))
-        return f"{facts.interrupted} was continued: {_ended(outcome.operation)}"
+        return f"{facts.interrupted} was continued: {_ended(outcome)}"
     if decision.act is Act.RE_ARM:
         assert facts.better is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
-        return f"{facts.better.describe()} was measured again: {_ended(outcome.operation)}"
+        return f"{facts.better.describe()} was measured again: {_ended(outcome)}"
     why = f"{WATCH}: {decision.reason}"
     if decision.act is Act.RESTART:
         outcome = maintain.restart(session, why=why, by=WATCH)
-        if outcome.error is not None:
-            raise outcome.error
-        return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome.operation)}"
+        return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome)}"
     assert decision.rung is not None
     request = RollbackRequest(to_revision=decision.rung.revision, why=why, by=WATCH)
     outcome = rollback.run(session, request)
-    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome.operation)}"
+    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome)}"
 
 
 def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
@@ -142,6 +142,15 @@ def _prompts(policy: WatchPolicy) -> tuple[str, ...]:
     return tuple(name if name == file else f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
 
 
-def _ended(operation: object) -> str:
-    ending, name = getattr(operation, "ending", None), getattr(operation, "id", "")
-    return f"{name} {ending.value}" if ending is not None else "nothing to do"
+def _ended(outcome: Outcome) -> str:
+    """How the operation ended, in words.
+
+    Raises:
+        MpctlError: it failed.
+    """
+    operation = outcome.operation
+    if operation is None or operation.ending is None:
+        return "nothing to do"
+    if operation.ending is Ending.FAILED and outcome.error is not None:
+        raise outcome.error
+    return f"{operation.id} {operation.ending.value}"

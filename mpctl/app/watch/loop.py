@@ -54,23 +54,22 @@ class Watch:
         )
 
     def once(self) -> Sequence[Watched]:
-        """Judge one window: two rounds, one interval apart.
+        """Judge one window: two rounds, one interval apart. What the policy permits is said, not done.
 
         Raises:
             InputError: no service is up.
         """
         pause_s = self.watcher.policy.interval_s
         try:
-            self.watcher.round()
-            if self.watcher.watched:
-                interval = f"{formatting.duration(pause_s)} apart (--interval)"
-                self._console.step("watch", f"two readings of every engine, {interval}: the first is taken")
-            time.sleep(pause_s)
-            self.watcher.round()
+            self.watcher.round(acts=False)
             services = list(self.watcher.watched.values())
             if not services:
                 hint = f"run '{commands.line('status', '-A')}' to list services"
                 raise InputError("no service to watch is up", hint=hint)
+            interval = f"{formatting.duration(pause_s)} apart (--interval)"
+            self._console.step("watch", f"two readings of every engine, {interval}: the first is taken")
+            time.sleep(pause_s)
+            self.watcher.round(acts=False)
             if self._publisher is not None:
                 self._publisher.publish(services)
             return services

@@ -71,6 +71,8 @@ def read_engines(
             counters = session.counters()
         except MpctlError as error:
             return Reading(monotonic(), {}, {session.name: error.message})
+        except Exception as error:  # noqa: BLE001  a fault of our own on one odd engine ends no watch of the others
+            return Reading(monotonic(), {}, {session.name: f"{type(error).__name__}: {error}"})
         return Reading(monotonic(), counters.engines, counters.failed, counters.wanted)
 
     readings = readers.read("counters", read_session, sessions)

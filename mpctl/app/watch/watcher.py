@@ -20,7 +20,7 @@ from mpctl.app.watch.facts import LedgerFacts, read_facts
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
 from mpctl.watch.assess import Assessment, Signal, State, assess
-from mpctl.watch.decision import Act, Decision, Fleet, Situation, decide
+from mpctl.watch.decision import ACTIONABLE, Act, Decision, Fleet, Situation, decide
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
@@ -31,7 +31,9 @@ _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bou
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
-_UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # a finding neither begins nor ends in such a window
+_UNJUDGED = frozenset(
+    {Signal.BLIND, Signal.UNMEASURED_LOAD}
+)  # no finding begins or ends in such a window, until it lasts
 _RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 _UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
@@ -53,6 +55,8 @@ class Watched:
     unjudged_since: float | None = None  # the first of the last windows that could not be judged
     finding: Signal | None = None
     found_at: float = 0.0  # when the finding began; the confirmation time of an action counts from it
+    is_read: bool = False  # its ledger was read, once at least
+    announced: bool = False  # its first judgement was reported, or was not worth an event
     reported: Signal | None = None  # the signal of the last event
     unpaid: bool = False  # that event said that speculation costs more than it gains
     hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
@@ -115,8 +119,8 @@ class Watcher:
         self._actors.shutdown(wait=True)
         self.readers.close()
 
-    def round(self) -> None:
-        """Read, judge and decide once."""
+    def round(self, *, acts: bool = True) -> None:
+        """Read, judge and decide once; ``acts``: carry out what was decided."""
         self._list()
         free = [w for w in self.watched.values() if w.acting is None or w.acting.done()]
         self._read_all_facts(free)
@@ -125,7 +129,7 @@ class Watcher:
             self._end_action(watched)
             self._judge(watched, readings.get(watched.key) or Reading(self._monotonic()))
         for watched in free:
-            self._decide(watched)
+            self._decide(watched, acts=acts)
         self.rounds += 1
 
     def _list(self) -> None:
@@ -141,7 +145,8 @@ class Watcher:
             return
         self._listed_at = self._monotonic()
         for key in self.watched.keys() - services.keys():
-            del self.watched[key]
+            if self.watched[key].acting is None:  # else its pauses and limits are needed as long as the operation runs
+                del self.watched[key]
         for key in services.keys() - self.watched.keys():
             self.watched[key] = Watched(services[key])
 
@@ -163,20 +168,24 @@ class Watcher:
             return read_facts(session, self.policy)
         except MpctlError as error:
             return f"the ledger cannot be read: {error.message}"
+        except Exception as error:  # noqa: BLE001  a fault of our own on one odd object ends no watch of the others
+            return f"the ledger cannot be read: {type(error).__name__}: {error}"
 
     def _take(self, watched: Watched, facts: LedgerFacts | str) -> None:
-        if isinstance(facts, str):
-            watched.facts = LedgerFacts(busy=facts, unread=facts)
+        if isinstance(facts, str):  # judged by what was read last, and left alone
+            watched.facts = replace(watched.facts, busy=facts, interrupted="")
             return
         if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
             watched.state = State()
-        watched.facts, watched.read_at = facts, self._monotonic()
+        watched.facts, watched.read_at, watched.is_read = facts, self._monotonic(), True
 
     def _judge(self, watched: Watched, reading: Reading) -> None:
         facts = watched.facts
         watched.state, assessment = assess(
             self.policy, facts.reference, watched.state, reading, speculates=facts.speculates
         )
+        if not watched.is_read:  # whether speculation was promoted is unknown
+            assessment = Assessment(Signal.BLIND, facts.busy)
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
             self._tell(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
@@ -207,29 +216,33 @@ class Watcher:
         return now - watched.unjudged_since >= _UNJUDGED_S
 
     def _confirm(self, watched: Watched) -> None:
-        """Start the confirmation time of a finding when it begins."""
-        finding = watched.assessment.signal if watched.assessment.finding else None
-        if finding is not watched.finding:
-            watched.finding, watched.found_at = finding, self._now()
-            watched.hold_reasons.clear()
+        """Start the confirmation time of a finding when it begins. One that is acted on keeps it when it changes its
+        name, as with the load from one window to the next."""
+        before, finding = watched.finding, watched.assessment.signal if watched.assessment.finding else None
+        if finding is before:
+            return
+        watched.finding = finding
+        watched.hold_reasons.clear()
+        if before not in ACTIONABLE or finding not in ACTIONABLE:
+            watched.found_at = self._now()
 
     def _report(self, watched: Watched) -> None:
         """Emit an event when the signal changed."""
         signal, unpaid = watched.assessment.signal, watched.assessment.pays is False
         if signal is watched.reported and unpaid <= watched.unpaid:
             return
-        first = watched.reported is None
-        watched.reported, watched.unpaid = signal, unpaid
+        first = not watched.announced
+        watched.reported, watched.unpaid, watched.announced = signal, unpaid, True
         if not first or watched.assessment.finding or signal is not Signal.HEALTHY:
             self._emit(signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference))
 
-    def _decide(self, watched: Watched) -> None:
+    def _decide(self, watched: Watched, *, acts: bool) -> None:
         watched.decision = decision = self._decision(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
         if decision.act is Act.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
             self._tell(watched, "decision", reason, decision.reason, finding=True)
-        if decision.act in _REASONS:
+        if acts and decision.act in _REASONS:
             if decision.act in (Act.FALL_BACK, Act.RESTART):
                 self._begun[watched.key] = self._now()
             if decision.act is Act.RESTART:
@@ -280,15 +293,16 @@ class Watcher:
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
+            before = facts.live if decision.act in (Act.FALL_BACK, Act.RE_ARM) else None  # others change no spec
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
-                "revert": session.command("rollback", "--to-revision", facts.live.revision) if facts.live else "",
+                "revert": session.command("rollback", "--to-revision", before.revision) if before else "",
                 "figures": watched.assessment.figures,
                 "expected": watched.assessment.expected,
             }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
-        watched.reported, watched.finding, watched.state = None, None, State()
+            watched.reported, watched.finding, watched.state = None, None, State()
         watched.read_at = None
         self._take(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now

@@ -58,6 +58,7 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, GOOD, replace(CALM, better="eagle3", busy="held"), FLEET, Act.HOLD, "held"),
         (replace(ACTS, re_arm=False), GOOD, replace(CALM, better="eagle3"), FLEET, Act.NOTHING, "as measured"),
         (ACTS, BAD, replace(CALM, interrupted="rollback-4"), FLEET, Act.RESUME, "rollback-4"),
+        (WatchPolicy(), BAD, replace(CALM, interrupted="rollback-4"), FLEET, Act.REPORT, "rollback-4"),
     ],
 )
 def test_truth_table(policy, seen, situation, fleet, act, why):

@@ -435,7 +435,7 @@ def test_an_engine_whose_acceptance_fell_to_zero_is_restarted_and_keeps_its_spec
     rounds(watcher, 20)
     (watched,) = watcher.watched.values()
     assert (watched.assessment.signal, watched.facts.reference.operation) == (Signal.HEALTHY, "rollout-1")
-    assert reasons(events)[2:] == []
+    assert reasons(events)[2:] == ["Healthy"]  # ends the finding for its receivers
     rollback.run(session, RollbackRequest())
     assert session.memory.disk.text == MANIFEST
 
@@ -502,3 +502,72 @@ def test_a_restart_of_the_watch_that_died_anywhere_is_continued():
         endings = [op.ending for op in later.memory.operations() if op.plan.kind is Kind.RESTART]
         assert endings == [Ending.RESTARTED], f"boundary {boundary}"
     assert boundary > 10
+
+
+def test_a_ledger_that_is_read_late_ends_no_finding_and_forgets_nothing(monkeypatch):
+    session = promoted()
+    watcher, events = watch(session, policy=replace(ACTS, fall_back=False))
+    session.engine.share = BAD
+    rounds(watcher, 6)
+    (watched,) = watcher.watched.values()
+    before, finding = watched.facts, watched.assessment.signal
+    assert watched.assessment.finding
+    seen = len(events)
+    with monkeypatch.context() as patch:
+        patch.setattr(watcher, "_facts_of", lambda _: "the ledger was not read within 5 s")
+        watched.read_at = None
+        rounds(watcher, 2)
+    assert watched.assessment.signal is finding
+    assert watched.facts == replace(before, busy="the ledger was not read within 5 s")
+    rounds(watcher, 2)
+    assert reasons(events)[seen:] == []
+
+
+def test_a_service_whose_ledger_was_never_read_is_not_healthy(monkeypatch):
+    session = promoted()
+    watcher, events = watch(session)
+    monkeypatch.setattr(watcher, "_facts_of", lambda _: "the ledger was not read within 5 s")
+    rounds(watcher, 2)
+    (watched,) = watcher.watched.values()
+    assert (watched.assessment.signal, watched.assessment.text) == (Signal.BLIND, "the ledger was not read within 5 s")
+    assert reasons(events) == []
+
+
+def test_a_fault_of_our_own_in_the_ledger_of_one_service_ends_no_watch(monkeypatch):
+    session = promoted()
+    watcher, _ = watch(session)
+
+    def fault(*_):
+        raise KeyError("metadata")
+
+    monkeypatch.setattr("mpctl.app.watch.watcher.read_facts", fault)
+    rounds(watcher, 2)
+    (watched,) = watcher.watched.values()
+    assert "KeyError: 'metadata'" in watched.assessment.text
+
+
+def test_an_action_that_fails_keeps_what_was_learned(monkeypatch):
+    def refuse(*_):
+        raise MpctlError("expired token")
+
+    monkeypatch.setattr("mpctl.app.watch.watcher.carry_out", refuse)
+    session = promoted()
+    watcher, events = watch(session)
+    session.engine.share = BAD
+    rounds(watcher, 6)
+    (watched,) = watcher.watched.values()
+    assert "FellBackFailed" in reasons(events)
+    assert watched.assessment.finding
+    assert "Healthy" not in reasons(events)
+
+
+def test_a_window_that_is_judged_once_changes_nothing():
+    session = promoted()
+    watcher, events = watch(session)
+    session.engine.share = BAD
+    for _ in range(6):
+        session.memory.context.clock.sleep(15.0)
+        watcher.round(acts=False)
+    (watched,) = watcher.watched.values()
+    assert watched.decision.act is Act.FALL_BACK
+    assert "FellBack" not in reasons(events)
