@@ -193,9 +193,10 @@ class ClusterSession(Session):
             spec = from_config(self.platform.speculation()).describe()
         except InputError as error:  # a model that vLLM does not serve
             spec, problems = "-", (*problems, error.message)
-        problems = (*problems, *self.store.look_alikes())
         url, routed = self.platform.url(), live.routed
-        return self.describe(live.text, spec, url=url, routed=routed, arms=arms, problems=problems)
+        status = self.describe(live.text, spec, url=url, routed=routed, arms=arms, problems=problems)
+        # Found while the ledger was read for the description.
+        return replace(status, problems=(*status.problems, *self.store.look_alikes()))
 
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:

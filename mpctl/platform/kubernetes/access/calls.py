@@ -159,6 +159,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", kinds.RESOURCE_SLICE, _GPU_COMMANDS, "GPUs that the driver publishes", scope="cluster"),
     *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"),
     *_rows("list", kinds.POD, _CHANGE_COMMANDS, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
+    *_rows("list", kinds.RESOURCE_QUOTA, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
     *_rows("list", kinds.LIMIT_RANGE, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
     # Read by the doctor alone; it reports what it may not read
@@ -167,13 +168,6 @@ TABLE: tuple[Row, ...] = (
     *_rows("list", MUTATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
     *_rows("list", VALIDATING, ("doctor",), "whether KServe's webhooks can answer", scope="cluster"),
     *_rows("list", DAEMON_SET, ("doctor",), "where the GPU driver runs", scope="cluster"),
-    *_rows(
-        "list",
-        kinds.RESOURCE_QUOTA,
-        _CHANGE_COMMANDS,
-        "GKE's quota for critical pods; whether a candidate fits",
-        scope="cluster",
-    ),
     *_rows("list", kinds.DEPLOYMENT, ("doctor",), "KServe's controller", scope="kserve"),
     *_rows("list", ENDPOINT_SLICE, ("doctor",), "whether KServe's webhooks can answer", scope="kserve"),
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
