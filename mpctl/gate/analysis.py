@@ -191,7 +191,8 @@ def cell_shares(traffic: Sequence[str], shares: Mapping[str, float]) -> list[flo
 
 
 def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], stage: Stage) -> Interval | None:
-    """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells' rounds differ."""
+    """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells have
+    different numbers of rounds."""
     present = [figure for figure in figures if figure is not None]
     counts = {len(figure.values) for figure in present}
     if len(present) != len(figures) or len(counts) != 1:
@@ -381,11 +382,6 @@ def _on_users(comparison: Comparison, traffic: UsersTraffic, policy: Policy) -> 
     if ratio_of_users is not None:
         intervals["time_per_token_ratio"] = ratio_of_users
     return replace(comparison, intervals=intervals, figures=figures)
-
-
-def ratio(part: float | None, whole: float | None) -> float | None:
-    """Return part / whole; None where either is missing or whole is zero."""
-    return None if part is None or not whole else part / whole
 
 
 def _repeated(blocks: Sequence[Block], traffic: str) -> tuple[int, int]:

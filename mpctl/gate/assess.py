@@ -2,7 +2,8 @@
 
 Rules are joint: TPOT may improve while throughput falls and requests queue (published raw data holds such a cell: TPOT
 1.60x better, throughput 0.60x, because the draft took the KV cache), so no single figure promotes. A rule without data
-leaves the verdict undecided and never passes; one failed rule outweighs any number of missing ones.
+leaves the verdict undecided and never passes; one failed rule outweighs any number of missing ones, except that no
+figure of speed rejects while the rule *caches* has no data.
 """
 
 from __future__ import annotations

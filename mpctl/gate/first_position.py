@@ -1,4 +1,5 @@
-"""The one judge of a draft by counters alone: the warm-up check, the traffic steps and the gate's rule ask it.
+"""Judge a draft by counters alone, for the warm-up check and the traffic steps. The gate's rule *first position* has
+the same limit, by rounds.
 
 A head trained for another target loads, starts and serves, because engines check shapes only. The acceptance of the
 first drafted token exposes it: a draft that fits has it accepted more often than not (published heads: 0.6 to 0.9),

@@ -113,7 +113,7 @@ def remedy_of(signal: Signal, namespace: str, service: str) -> str:
 
 LEAST_TOKENS = 200  # of a window that is judged
 _PATIENCE = 8  # intervals that are pooled until a window has them
-_GAP = 12  # intervals without a reading after which nothing is known of the time window_between
+_GAP = 12  # intervals without a reading after which nothing is known of the time between
 LEAST_DRAFTS = 50
 ZERO = 0.02  # first-position acceptance that counts as none, as the upper confidence bound of a window
 _ZERO_OF_MEASURED = 0.1  # and at most this share of the reference's

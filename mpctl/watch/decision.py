@@ -2,7 +2,8 @@
 
 The decision is a function of values, which mpctl.app.watch carries out. Without a policy that says so it is never more
 than a report. In the order in which they hold an action back: another operation or operator, a finding that does
-not last, the cool-down of the service, its limit per day, the brake over the fleet.
+not last, the cool-down of the service, its limit per day, the brake over the fleet, the pause after
+an action that failed.
 """
 
 from __future__ import annotations

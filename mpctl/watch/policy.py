@@ -26,7 +26,7 @@ class WatchPolicy:
       of a service by the watch. ``per_day``: most fallbacks of a service in 24 hours.
     - ``restart``: an engine whose acceptance fell to zero is restarted first, once in 24 hours; what still accepts
       nothing after that falls back.
-    - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one.
+    - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one; 0: none.
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
     """
