@@ -4,8 +4,8 @@ A line holds a prompt, a conversation as ShareGPT has it, or a request as OpenAI
 wrap. A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a
 chat or an agent's session. The answers in between are those of the file, so that both arms get the same requests.
 Sessions take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to
-eight at once. A request with several messages or with tools is a text that begins with :data:`CHAT`, behind which its
-JSON stands; the load client sends it as messages.
+eight at once. A request with several messages, with tools or with a response format is a text that begins with
+:data:`CHAT`, behind which its JSON stands; the load client sends it as messages.
 """
 
 from __future__ import annotations
@@ -152,12 +152,25 @@ def _requests(record: Any) -> tuple[str, list[str]]:
         inner = _nested(record.get(key))
         if inner is not None:
             return _requests(inner)
-    tools = record.get("tools")
+    settings = _settings(record)
     if isinstance(record.get("messages"), list):
-        return _conversation(record["messages"], tools, "messages")
+        return _conversation(record["messages"], settings, "messages")
     if isinstance(record.get("conversations"), list):
-        return _conversation(record["conversations"], tools, "conversations")
-    return "chat", [_text(record.get("prompt"), "prompt")]
+        return _conversation(record["conversations"], settings, "conversations")
+    prompt = _text(record.get("prompt"), "prompt")
+    if settings:
+        return _conversation([{"role": "user", "content": prompt}], settings, "messages")
+    return "chat", [prompt]
+
+
+def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The tools and the response format of a request, which every turn of it is sent with."""
+    tools, response_format = record.get("tools"), record.get("response_format")
+    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
+        raise _UnknownError("needs a list of objects", "tools")
+    if response_format is not None and not isinstance(response_format, dict):
+        raise _UnknownError("needs an object", "response_format")
+    return {key: value for key, value in (("tools", tools), ("response_format", response_format)) if value}
 
 
 def _nested(value: Any) -> dict[str, Any] | None:
@@ -175,7 +188,7 @@ def _text(value: Any, field: str) -> str:
     return value
 
 
-def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, list[str]]:
+def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], field: str) -> tuple[str, list[str]]:
     """One request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = [_message(message, field) for message in listed]
@@ -187,10 +200,9 @@ def _conversation(listed: Sequence[Any], tools: Any, field: str) -> tuple[str, l
         raise _UnknownError("has no message of a user", field)
     if field == "messages" and ends[-1] == len(messages) - 1:
         ends = ends[-1:]
-    offered = tools if isinstance(tools, list) and tools else None
-    called = offered or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
+    called = "tools" in settings or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
     kind = "tools" if called else "sessions" if sum(message["role"] == "user" for message in messages) > 1 else "chat"
-    return kind, [_request(messages[: end + 1], offered) for end in ends]
+    return kind, [_request(messages[: end + 1], settings) for end in ends]
 
 
 def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
@@ -217,11 +229,11 @@ def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
     return isinstance(content, str)
 
 
-def _request(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None) -> str:
+def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
     (only, *following) = messages
-    if not following and tools is None and isinstance(only["content"], str) and only["content"]:
+    if not following and not settings and isinstance(only["content"], str) and only["content"]:
         return _text(only["content"], "messages")
-    return CHAT + json.dumps({"messages": list(messages), **({"tools": list(tools)} if tools else {})}, sort_keys=True)
+    return CHAT + json.dumps({"messages": list(messages), **settings}, sort_keys=True)
 
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")

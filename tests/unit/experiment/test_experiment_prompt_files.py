@@ -73,6 +73,16 @@ def test_a_session_of_an_agent_has_its_tools_and_their_results():
     assert second == {"messages": messages[:4], "tools": tools}
 
 
+def test_a_line_may_bring_tools_and_a_response_format():
+    tools, response_format = [{"type": "function", "function": {"name": "look"}}], {"type": "json_object"}
+    records = {"prompt": "p", "tools": tools}, {"messages": say("m"), "response_format": response_format}
+    texts, _ = read_prompts(lines(*records), file="f")
+    assert [json.loads(text.removeprefix(CHAT)) for text in texts] == [
+        {"messages": say("p"), "tools": tools},
+        {"messages": say("m"), "response_format": response_format},
+    ]
+
+
 def test_sessions_take_turns_and_keep_their_order():
     sessions = [{"messages": say(f"{n} one", "1", f"{n} two", "2")} for n in range(10)]
     texts, _ = read_prompts(lines(*sessions), file="f")
@@ -112,6 +122,8 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "needs messages with a role and a text"),
         ({"conversations": [{"from": "gpt", "value": "hi"}]}, "conversations: has no message of a user"),
         ({"question": "How many?"}, "prompt: needs a non-empty string"),
+        ({"prompt": "p", "tools": {"name": "look"}}, "tools: needs a list of objects"),
+        ({"prompt": "p", "response_format": "json"}, "response_format: needs an object"),
         ({"prompt": CHAT + "{}"}, "prompt: needs a non-empty string"),
     ],
 )
@@ -127,7 +139,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(
             st.sampled_from(("messages", "conversations", "prompt", "role", "from", "content", "value", "tools"))
-            | st.sampled_from(("body", "request", "category", "tool_calls")),
+            | st.sampled_from(("body", "request", "category", "tool_calls", "response_format")),
             inner,
             max_size=4,
         )
