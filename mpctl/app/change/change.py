@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.app.change.check import Checked, Conditions, Load, check
+from mpctl.app.change.check import Checked, Conditions, Load, Preflight
 from mpctl.app.change.resolve import (
     Selection,
     Target,
@@ -37,6 +37,7 @@ class Change:
     new_text: str
     spec: Spec
     old_spec: Spec
+    preflight: Preflight
     checked: Checked
     staging: StagingPlan | None
     selection: Selection
@@ -74,6 +75,10 @@ class Change:
             return ""
         return self.selection.draft or self.spec.draft or f"the {known.name} layers of the target"
 
+    def at(self, load: Load) -> Change:
+        """The same change, checked under another load."""
+        return replace(self, checked=self.preflight.at(load).check())
+
     def require_allowed(self) -> None:
         """Refuse what the preflight forbids.
 
@@ -97,15 +102,21 @@ class Change:
     def report(self, console: Console) -> None:
         """Show the choice of the draft and the findings; with -v also what could not be checked."""
         self.report_draft(console)
+        self.report_findings(console)
+        if console.verbose:
+            for line in self.checked.unchecked:
+                console.note(f"unchecked: {line}")
+
+    def report_findings(self, console: Console, shown: tuple[Finding, ...] = ()) -> None:
+        """Show the findings that are not ``shown`` already; refusals are errors, and not among them."""
         for finding in self.findings:
+            if finding in shown:
+                continue
             text = f"[{finding.id}] {finding.reason}; {finding.todo} ({finding.source})"
             if finding.severity == "note":
                 console.note(f"note: {text}")
             elif finding.severity == "warn" or finding.id in self.ignored:
                 console.warn(f"{text}{' (ignored)' if finding.id in self.ignored else ''}")
-        if console.verbose:
-            for line in self.checked.unchecked:
-                console.note(f"unchecked: {line}")
 
     def report_draft(self, console: Console) -> None:
         """Show why the draft was chosen, where the user named none."""
@@ -161,7 +172,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
-    conditions = Conditions(load, source.engine_log(), gpu)
+    preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
     before: dict[str, Any] | None = target.service.speculation()
     return Change(
         target=target,
@@ -169,7 +180,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         new_text=source.with_speculation(staged.spec.config(), staged.edit),
         spec=staged.spec,
         old_spec=from_config(before),
-        checked=check(request, target, staged, draft, notes, conditions),
+        preflight=preflight,
+        checked=preflight.check(),
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
         ignored=request.ignored,

@@ -54,52 +54,64 @@ class Conditions(NamedTuple):
     gpu: str | None = None
 
 
-def check(
-    request: SpeculationRequest,
-    target: Target,
-    staged: Staged,
-    draft: Checkpoint,
-    notes: tuple[Finding, ...],
-    conditions: Conditions,
-) -> Checked:
-    """Run every preflight rule; warnings that the request refuses are refusals. ``notes``: findings of the spec.
+@dataclass(frozen=True)
+class Preflight:
+    """A staged change with everything that the rules read of it. ``notes``: findings of its spec."""
 
-    Raises:
-        InputError: the request overrides an unknown finding; the hint lists the known ones.
-    """
-    spec, load = staged.spec, conditions.load
-    facts = facts_of(
-        target.service,
-        engine_version=target.engine,
-        kserve_version=target.kserve,
-        target=target.checkpoint.facts,
-        draft=draft.facts,
-        concurrency=load.concurrency,
-        temperature=load.temperature,
-        engine_log=conditions.log,
-    )
-    facts = replace(facts, gpu=conditions.gpu)
-    memory, no_memory = None, ""
-    try:
-        memory = estimate_memory(target, draft.facts, conditions)
-    except NotEstimated as error:
-        no_memory = str(error) if spec.draft is not None else ""
-    of_memory = memory_findings(memory) if memory else ()
-    findings = ordered(
-        replace(finding, severity="refuse") if finding.id in request.refused and finding.severity == "warn" else finding
-        for finding in (*notes, *preflight_findings(spec, facts), *staging_findings(staged.plan), *of_memory)
-    )
-    unknown = sorted(set(request.ignored) - {finding.id for finding in findings})
-    if unknown:
-        refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
-        raise InputError(
-            f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
+    request: SpeculationRequest
+    target: Target
+    staged: Staged
+    draft: Checkpoint
+    notes: tuple[Finding, ...]
+    conditions: Conditions
+
+    def at(self, load: Load) -> Preflight:
+        """The same change under another load."""
+        return replace(self, conditions=self.conditions._replace(load=load))
+
+    def check(self) -> Checked:
+        """Run every preflight rule; warnings that the request refuses are refusals.
+
+        Raises:
+            InputError: the request overrides an unknown finding; the hint lists the known ones.
+        """
+        request, target, draft, spec = self.request, self.target, self.draft, self.staged.spec
+        load = self.conditions.load
+        facts = facts_of(
+            target.service,
+            engine_version=target.engine,
+            kserve_version=target.kserve,
+            target=target.checkpoint.facts,
+            draft=draft.facts,
+            concurrency=load.concurrency,
+            temperature=load.temperature,
+            engine_log=self.conditions.log,
         )
-    unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
-    unchecked = (*unknowns(spec, facts), *(f"files: {reason}" for reason in unread))
-    if no_memory:
-        unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
-    return Checked(findings, unchecked, match(spec, facts), memory)
+        facts = replace(facts, gpu=self.conditions.gpu)
+        memory, no_memory = None, ""
+        try:
+            memory = estimate_memory(target, draft.facts, self.conditions)
+        except NotEstimated as error:
+            no_memory = str(error) if spec.draft is not None else ""
+        of_memory = memory_findings(memory) if memory else ()
+        every = (*self.notes, *preflight_findings(spec, facts), *staging_findings(self.staged.plan), *of_memory)
+        findings = ordered(
+            replace(finding, severity="refuse")
+            if finding.id in request.refused and finding.severity == "warn"
+            else finding
+            for finding in every
+        )
+        unknown = sorted(set(request.ignored) - {finding.id for finding in findings})
+        if unknown:
+            refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
+            raise InputError(
+                f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
+            )
+        unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
+        unchecked = (*unknowns(spec, facts), *(f"files: {reason}" for reason in unread))
+        if no_memory:
+            unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
+        return Checked(findings, unchecked, match(spec, facts), memory)
 
 
 def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:

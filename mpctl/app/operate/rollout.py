@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from mpctl.app.bench.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
-from mpctl.app.change import prepare
+from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
@@ -41,7 +42,8 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     console = session.console
     workload = read_workload(request.measurement, loader_for(session))
     request = _with_method(session, request, workload)
-    change = prepare(session, request.speculation, Load(workload.most, max(workload.temperatures)))
+    load = Load(workload.most, max(workload.temperatures))
+    change = prepare(session, request.speculation, load)
     entries = session.store.entries()
     unfinished = open_operation(entries)
     workload, power = _with_rounds(session, request, workload, unfinished, entries)
@@ -66,6 +68,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
         fit = planner.fit(fit)
         for note in fit.notes:
             console.note(f"note: {note}")
+        change = _at_users_load(session, change, load, fit)
         prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
     explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason)))
@@ -83,6 +86,22 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
     return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
+
+
+def _at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Change:
+    """The change checked under the users' load as well, which it carries after a promotion. What that finds beside the
+    measurement's load is reported.
+
+    Raises:
+        Refused: the preflight forbids the change under that load.
+    """
+    in_flight = math.ceil(fit.users.in_flight_per_pod or 0) if fit.users is not None else 0
+    if in_flight <= (load.concurrency or 0):
+        return change
+    busy = change.at(replace(load, concurrency=in_flight))
+    busy.report_findings(session.console, shown=change.findings)
+    busy.require_allowed()
+    return busy
 
 
 def _resume_or_open(

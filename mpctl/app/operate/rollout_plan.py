@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mpctl import commands
 from mpctl.app.bench.recorded import finished_runs
 from mpctl.app.change import Change
 from mpctl.app.files import read_policy
@@ -133,8 +132,9 @@ class RolloutPlanner:
             raise Refused(
                 f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
                 f"either: {refused.message}",
-                hint="take the service out of traffic, or add a GPU: "
-                f"'{commands.line('capacity', 'CLUSTER')}' shows them",
+                hint="; ".join(
+                    filter(None, (refused.hint, "take the service out of traffic before a change in place"))
+                ),
             ) from refused
         choice = choose_placement(users, self._room(fit, users, asked), asked)
         placement = choice.placement

@@ -97,9 +97,8 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
         context=lambda: nullcontext(Context(*[None] * 6)),
     )
     carried = []
-    monkeypatch.setattr(
-        rollout, "prepare", lambda *args: Change(None, "old", "new", Spec("ngram"), Spec("none"), CHECKED, None, CHOSEN)
-    )
+    change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
+    monkeypatch.setattr(rollout, "prepare", lambda *args: change)
     fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="")
     planner = SimpleNamespace(requested=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)

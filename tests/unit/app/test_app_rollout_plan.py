@@ -62,6 +62,7 @@ CHANGE = Change(
     "new",
     Spec("ngram"),
     Spec("none"),
+    None,
     Checked((), ()),
     None,
     Selection(None, {}),

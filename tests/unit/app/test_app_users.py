@@ -108,6 +108,22 @@ def test_a_copy_is_measured_at_the_users_own_concurrency(room, rounds, requests)
     assert f"at most {rounds} rounds of {requests} prompts (edits) at concurrency 6" in session.console.questions[0]
 
 
+@pytest.mark.parametrize(("answer_s", "warned"), [(60.0, False), (1000.0, True)])
+def test_the_preflight_judges_the_users_own_concurrency(answer_s, warned):
+    session = Busy(answer_s=answer_s)  # 0.1 requests/s: 6 or 100 at once, and a measurement of 1 at once by request
+    rollout.run(session, replace(request(), measurement=replace(QUICK, concurrency=(1,))))
+    warnings = [line for line in session.console.warnings if "[high-concurrency]" in line]
+    assert [("at concurrency 100 verifies 600 tokens" in line) for line in warnings] == [True] * warned
+
+
+def test_what_the_users_load_speaks_against_is_refused_where_asked_before_anything_starts():
+    session = Busy(answer_s=1000.0)
+    asked = replace(request(), speculation=SpeculationRequest("ngram", refused=("high-concurrency",)))
+    with pytest.raises(Refused, match="K=5 at concurrency 100"):
+        rollout.run(session, asked)
+    assert untouched(session)
+
+
 @pytest.mark.parametrize("load", [{"concurrency": (2,)}, {"requests_per_s": (2.0,)}])
 def test_a_concurrency_or_rate_that_the_user_names_is_measured(load):
     session = Busy(answer_s=60.0)
@@ -170,6 +186,21 @@ def test_what_users_would_spoil_is_refused_before_anything_starts(service, asked
     assert message in caught.value.message
     assert caught.value.exit_code == 9
     assert caught.value.hint
+    assert untouched(session)
+
+
+def test_a_service_that_nothing_runs_beside_is_refused_with_what_helps_it_and_no_offer_of_a_gpu():
+    session = Busy()
+
+    def check(demand):
+        raise Refused("svc runs in groups of pods", hint="use --strategy in-place --accept-downtime")
+
+    session.platform.check = check
+    with pytest.raises(Refused, match="nothing runs beside it, either: svc runs in groups") as caught:
+        rollout.run(session, request())
+    assert caught.value.hint == (
+        "use --strategy in-place --accept-downtime; take the service out of traffic before a change in place"
+    )
     assert untouched(session)
 
 
