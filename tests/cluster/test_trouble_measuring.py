@@ -55,7 +55,6 @@ class Event:
 EVENTS = {
     "a label": Event(label, r"was changed by kubectl-label at .*metadata\.labels", kept="owner: search"),
     "another image": Event(image, r"was changed by kubectl-patch at .*image", kept=IMAGE),
-    "another autoscaler": Event(scale, r"HorizontalPodAutoscaler .*demo-queue.* was changed|demo-queue"),
     "the baseline's pod is deleted": Event(delete("demo"), r"pod demo-predictor-\S+", codes=(0, 7)),
     "the candidate's pod is deleted": Event(delete("demo-candidate"), r"pod demo-candidate-\S+", codes=(0, 7)),
 }
@@ -81,22 +80,28 @@ def until(process, word):
     return "".join(lines)
 
 
+def meanwhile(demo, mpctl, act):
+    """Exit code and messages of a rollout in whose second round ``act`` changes something."""
+    under_way = mpctl.start(*ROLLOUT, *LONG)
+    try:
+        until(under_way, "round 2 of")
+        act(demo)
+        _, written = under_way.communicate(timeout=240)
+    finally:
+        under_way.kill()
+    assert not re.search(r"arm-[0-9a-f]{10}|OSError|a prompt is left out|Absent", written), written
+    assert demo.client.find("isvc", "demo-candidate") is None
+    return under_way.returncode, written
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("event", EVENTS.values(), ids=EVENTS)
 def test_the_cause_comes_first_and_a_foreign_change_is_kept(demo, mpctl, event):
     before = text_of(demo.client.get("isvc", "demo"))
-    under_way = mpctl.start(*ROLLOUT, *LONG)
-    try:
-        until(under_way, "round 2 of")
-        event.act(demo)
-        _, written = under_way.communicate(timeout=240)
-    finally:
-        under_way.kill()
-    assert under_way.returncode in event.codes, written
-    assert not re.search(r"arm-[0-9a-f]{10}|OSError|a prompt is left out|Absent", written), written
-    assert demo.client.find("isvc", "demo-candidate") is None
+    code, written = meanwhile(demo, mpctl, event.act)
+    assert code in event.codes, written
     after = text_of(demo.client.get("isvc", "demo"))
-    if under_way.returncode == 0:
+    if code == 0:
         assert "promoted: service" in written
         return
     error = next(line for line in written.splitlines() if line.startswith("error: "))
@@ -104,6 +109,15 @@ def test_the_cause_comes_first_and_a_foreign_change_is_kept(demo, mpctl, event):
     assert event.kept in after
     assert after == before or event.kept
     assert "--speculative-config" not in after
+
+
+@pytest.mark.nightly
+def test_a_foreign_change_of_the_autoscaler_stops_no_measurement_and_is_kept_and_named(demo, mpctl):
+    code, written = meanwhile(demo, mpctl, scale)
+    assert code == 0, written
+    assert "HorizontalPodAutoscaler demo-queue was changed meanwhile and keeps the change" in written
+    spec = demo.client.get("hpa", "demo-queue")["spec"]
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 3)
 
 
 def commands_in(text):
