@@ -110,6 +110,11 @@ class Round:
     pairs: tuple[tuple[Sample, Sample], ...]
 
     @property
+    def number(self) -> int:
+        """The round's number, the same in every cell."""
+        return self.baseline.repeat
+
+    @property
     def seconds(self) -> float:
         """Time of both blocks, without the pause between them."""
         return self.baseline.duration_s + self.candidate.duration_s
@@ -190,10 +195,10 @@ class Pairing:
         base, cand = ([_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE))
         return len(self.rounds) > 1 and (max(base) < min(cand) or max(cand) < min(base))
 
-    def time_per_token_logs(self) -> list[float]:
-        """Return per round the mean logarithm of its prompts' time-per-token ratios."""
-        logs = [[math.log(s) for s in r.time_per_token_ratios] for r in self.rounds]
-        return [math.fsum(some) / len(some) for some in logs if some]
+    def time_per_token_logs(self) -> dict[int, float]:
+        """Return by the round's number the mean logarithm of its prompts' time-per-token ratios."""
+        logs = {r.number: [math.log(ratio) for ratio in r.time_per_token_ratios] for r in self.rounds}
+        return {number: math.fsum(of_round) / len(of_round) for number, of_round in logs.items() if of_round}
 
     def length_logs(self) -> list[float]:
         """Return per round the logarithm of the candidate's tokens over the baseline's, of prompts both answered."""
@@ -201,10 +206,10 @@ class Pairing:
         sums = [(sum(base.tokens for base, _ in p), sum(cand.tokens for _, cand in p)) for p in both if p]
         return [math.log(cand / base) for base, cand in sums]
 
-    def throughput_logs(self) -> list[float]:
-        """Return per round the logarithm of the candidate's throughput over the baseline's."""
-        both = [(r.baseline.throughput, r.candidate.throughput) for r in self.rounds]
-        return [math.log(cand / base) for base, cand in both if base and cand]
+    def throughput_logs(self) -> dict[int, float]:
+        """Return by the round's number the logarithm of the candidate's throughput over the baseline's."""
+        both = [(r.number, r.baseline.throughput, r.candidate.throughput) for r in self.rounds]
+        return {number: math.log(cand / base) for number, base, cand in both if base and cand}
 
     @property
     def pooled_throughput_ratio(self) -> float | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
@@ -40,6 +41,23 @@ TAIL = 0.99
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
 SPEED = ("throughput_ratio", "time_per_token_ratio", "tpot", "ttft", "queue_wait")
 SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
+
+
+class ArmOrder(Enum):
+    """How the engines of both arms live, on which depends by how much equal ones may differ."""
+
+    SIDE_BY_SIDE = "side by side"  # both as long as the measurement
+    TURNS = "turns"  # started anew for each block, on one GPU
+    SEPARATE = "separate"  # one arm as a whole before the other
+
+    def margin(self, policy: Policy) -> float:
+        """The share by which equal arms may differ in every round."""
+        match self:
+            case ArmOrder.TURNS:
+                return 0.0
+            case ArmOrder.SEPARATE:
+                return policy.max_drift
+        return policy.max_pod_gap
 
 
 @dataclass(frozen=True)
@@ -80,6 +98,7 @@ class Figure:
     pooled: float | None = None  # with every stall and every round, None where nothing is cut or trimmed
     allowance: float = 0.0  # the error, of ratios in logarithms, that no number of rounds shows
     correlated: bool = False  # one arm after the other: rounds resemble neighbours, and the allowance may be a drift
+    rounds: tuple[int, ...] = ()  # the numbers of the rounds that have a value, where cells are joined by them
 
     @property
     def interval(self) -> Interval:
@@ -112,13 +131,19 @@ def measure_figures(pairing: Pairing, stages: Stages, margin: float = 0.0) -> di
     """
     steady = pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
     cut = steady.without_stalls()
-    every = steady.time_per_token_logs()
+    every = steady.time_per_token_logs().values()
     mean = math.exp(math.fsum(every) / len(every)) if every else None
+    throughput, time = cut.throughput_logs(), cut.time_per_token_logs()
     figures = {
         "throughput_ratio": Figure(
-            tuple(cut.throughput_logs()), True, stages.higher, TRIM, steady.pooled_throughput_ratio
+            tuple(throughput.values()),
+            True,
+            stages.higher,
+            TRIM,
+            steady.pooled_throughput_ratio,
+            rounds=tuple(throughput),
         ),
-        "time_per_token_ratio": Figure(tuple(cut.time_per_token_logs()), True, stages.lower, pooled=mean),
+        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.lower, pooled=mean, rounds=tuple(time)),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.lower),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
     }
@@ -191,15 +216,20 @@ def cell_shares(traffic: Sequence[str], shares: Mapping[str, float]) -> list[flo
 
 
 def overall_gain(figures: Sequence[Figure | None], weights: Sequence[float], stage: Stage) -> Interval | None:
-    """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells have
-    different numbers of rounds."""
+    """Return the weighted geometric mean of the cells' ratios, round by round; None where the cells do not have the
+    same rounds. The widest allowance of a cell holds for all."""
     present = [figure for figure in figures if figure is not None]
-    counts = {len(figure.values) for figure in present}
-    if len(present) != len(figures) or len(counts) != 1:
+    if len(present) != len(figures) or len({figure.rounds for figure in present}) != 1:
         return None
     rounds = zip(*(figure.values for figure in present), strict=True)
-    joint = ratio_interval([math.fsum(w * v for w, v in zip(weights, r, strict=True)) for r in rounds], stage)
-    return present[0].allowed(joint)
+    joint = Figure(
+        tuple(math.fsum(w * v for w, v in zip(weights, values, strict=True)) for values in rounds),
+        True,
+        stage,
+        allowance=max(figure.allowance for figure in present),
+        correlated=any(figure.correlated for figure in present),
+    )
+    return joint.interval
 
 
 _OF_ANSWERS = ("length_ratio", "tokens_per_step", "first_acceptance", "coverage")  # figures that no user's load changes
@@ -223,8 +253,7 @@ class Comparison:
     ``tokens_per_step``, ``first_acceptance``, ``coverage``. A figure that was not measured on both arms is absent.
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
-    ``separate``: one arm was measured as a whole before the other. ``margin``: the share by which the bounds of speed
-    were moved outwards.
+    ``order``: how the arms' engines lived, from which follows by how much the bounds of speed were moved outwards.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
@@ -244,8 +273,7 @@ class Comparison:
     time_per_token_ratios: tuple[float, ...] = field(default=(), repr=False)
     intervals: Mapping[str, Interval] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict, repr=False)
-    separate: bool = False
-    margin: float = 0.0
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE
     round_requests: float = 0.0
     round_seconds: float = 0.0
 
@@ -267,14 +295,15 @@ class Comparison:
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
-        margin = policy.max_drift if pairing.separate else 0.0 if fresh else policy.max_pod_gap
+        order = ArmOrder.SEPARATE if pairing.separate else ArmOrder.TURNS if fresh else ArmOrder.SIDE_BY_SIDE
+        margin = order.margin(policy)
         figures = measure_figures(pairing, stages, margin)
         sent, repeated = _repeated(blocks, cell.traffic)
         return cls(
             cell=cell,
             baseline=ArmSummary.of(BASELINE, mine, **slo),
             candidate=ArmSummary.of(CANDIDATE, mine, **slo),
-            round_ratios=tuple(math.exp(v) for v in pairing.throughput_logs()),
+            round_ratios=tuple(math.exp(v) for v in pairing.throughput_logs().values()),
             compared=pairing.compared,
             different=pairing.different,
             newly_failed=pairing.newly_failed,
@@ -287,8 +316,7 @@ class Comparison:
             time_per_token_ratios=tuple(s for r in pairing.rounds for s in r.time_per_token_ratios),
             intervals=measure_intervals(pairing, stages, figures, margin),
             figures=figures,
-            separate=pairing.separate,
-            margin=margin,
+            order=order,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
         )

@@ -27,46 +27,51 @@ LEVEL = 0.999
 
 @dataclass(frozen=True)
 class FirstPosition:
-    """``accepted`` first tokens of ``drafts`` that the engine verified, and the policy's ``limit``."""
+    """First tokens accepted among the drafts that the engine verified."""
 
     drafts: int
-    accepted: int
-    limit: float
+    accepted: int | None  # None where the engine counts no acceptance by position
+    limit: float  # the policy's
 
     @classmethod
     def of(cls, policy: Policy, window: Window | None = None) -> FirstPosition:
         """Read a window of counters; nothing is counted where the engine does not speculate."""
-        if window is None or not window.per_position:
-            return cls(round(window.drafts or 0.0) if window else 0, 0, policy.min_first_acceptance)
-        drafts = round(window.drafts or 0.0)
-        return cls(drafts, min(round(window.per_position[0]), drafts), policy.min_first_acceptance)
+        drafts, accepted = round((window and window.drafts) or 0.0), None
+        if window is not None and window.per_position:
+            accepted = min(round(window.per_position[0]), drafts)
+        return cls(drafts, accepted if drafts else 0, policy.min_first_acceptance)
 
     def __add__(self, other: FirstPosition) -> FirstPosition:
-        return replace(self, drafts=self.drafts + other.drafts, accepted=self.accepted + other.accepted)
+        counted = self.accepted is not None and other.accepted is not None
+        accepted = (self.accepted or 0) + (other.accepted or 0) if counted else None
+        return replace(self, drafts=self.drafts + other.drafts, accepted=accepted)
 
     @property
     def rate(self) -> float | None:
-        """First-position acceptance, 0..1; None without drafts."""
-        return self.accepted / self.drafts if self.drafts else None
+        """First-position acceptance, 0..1; None without drafts, or where they are not counted by position."""
+        return self.accepted / self.drafts if self.drafts and self.accepted is not None else None
 
     @property
     def interval(self) -> Interval | None:
-        """First-position acceptance with its exact binomial confidence interval; None without drafts."""
-        if self.rate is None:
+        """First-position acceptance with its exact binomial confidence interval; None without a rate."""
+        if self.accepted is None or not self.drafts:
             return None
         return share_interval(self.accepted, self.drafts, (1 - LEVEL) / 2, level=LEVEL)
 
     @property
     def outcome(self) -> Outcome:
-        """Pass, fail, undecided (below the limit, which lies inside the interval), or missing (too few drafts)."""
+        """Pass, fail, undecided (below the limit, which lies inside the interval), or missing (too few drafts, or
+        no counts by position)."""
         if self.drafts < MIN_DRAFTS:
             return Outcome.MISSING
         return judge_estimate(self.rate, self.interval, self.limit)
 
     def describe(self) -> str:
         """Return ``first-position acceptance 71.4% of 210 drafts (at least 30%)``."""
-        if self.rate is None:
+        if not self.drafts:
             return "nothing was drafted"
+        if self.rate is None:
+            return f"the engine counts no acceptance by position, of {self.drafts} drafts"
         text = f"first-position acceptance {formatting.share(self.rate)} of {self.drafts} drafts "
         limit = f"at least {formatting.limit(self.limit, 'share')}"
         if self.drafts < MIN_DRAFTS:

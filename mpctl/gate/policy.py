@@ -37,6 +37,7 @@ _FACTOR = "x the baseline's"
 _OWN = "a choice of this project"
 _TRAP = "Ruiz, vllm-scripts@d94d714: Qwen3-32B with a 4B draft at 256 requests"
 _PEERS = "simulation, scripts/gate-table"
+_TAILS = "off: hundreds of requests and a quiet client are needed"
 
 
 @dataclass(frozen=True)
@@ -159,14 +160,19 @@ class Policy:
         above=1.0,
     )
     max_time_per_token_ratio: float = _term(
-        1.0, "time per token", _FACTOR, "a gain must be shown: the whole interval lies below", "the reason to speculate"
+        1.0,
+        "time per token",
+        _FACTOR,
+        "a gain must be shown: the whole interval lies below",
+        "the reason to speculate",
+        above=0.0,
     )
     min_throughput_ratio: float = _term(
         0.95, "throughput", _FACTOR, "tokens per second determine the cost; the trap has 0.60x", _TRAP
     )
-    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "the pace of the stream that a reader sees", _OWN)
+    max_tpot_ratio: float = _term(1.05, "TPOT", _FACTOR, "the pace of the stream that a reader sees", _OWN, above=0.0)
     max_ttft_ratio: float = _term(
-        1.25, "TTFT", _FACTOR, "a queue that forms because the draft took memory shows here first", _TRAP
+        1.25, "TTFT", _FACTOR, "a queue that forms because the draft took memory shows here first", _TRAP, above=0.0
     )
     ttft_slack_ms: float = _term(
         50.0,
@@ -176,18 +182,12 @@ class Policy:
         "Nielsen 1993: 0.1 s",
     )
     max_queue_wait_ratio: float = _term(
-        1.25, "queue wait", _FACTOR, "requests that wait while those that run are fast", _TRAP
+        1.25, "queue wait", _FACTOR, "requests that wait while those that run are fast", _TRAP, above=0.0
     )
     queue_wait_slack_ms: float = _term(50.0, "queue wait", "ms", "an idle engine waits microseconds", _OWN)
-    max_ttft_p99_ratio: float | None = _term(
-        None, "TTFT p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
-    )
-    max_tpot_p99_ratio: float | None = _term(
-        None, "TPOT p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
-    )
-    max_e2e_p99_ratio: float | None = _term(
-        None, "E2E p99", _FACTOR, "off: hundreds of requests and a quiet client are needed", _PEERS, optional=True
-    )
+    max_ttft_p99_ratio: float | None = _term(None, "TTFT p99", _FACTOR, _TAILS, _PEERS, above=0.0, optional=True)
+    max_tpot_p99_ratio: float | None = _term(None, "TPOT p99", _FACTOR, _TAILS, _PEERS, above=0.0, optional=True)
+    max_e2e_p99_ratio: float | None = _term(None, "E2E p99", _FACTOR, _TAILS, _PEERS, above=0.0, optional=True)
     min_tokens_per_step: float = _term(
         1.1,
         "tokens per step",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from mpctl import formatting
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, Comparison, cell_shares
+from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, ArmOrder, Comparison, cell_shares
 from mpctl.gate.policy import Policy
 from mpctl.records import Record
 from mpctl.stats.confidence import SHARE_TAIL, gap_beyond, values_needed
@@ -29,15 +29,14 @@ _TRIMS = {_TIME: 0.0, "length_ratio": 0.0}  # of the others a tenth at each end
 
 @dataclass(frozen=True)
 class CellNoise:
-    """Noise in one cell. ``spreads``: standard deviation of one round of ``requests`` prompts, of ratios in logarithms;
-    ``prompt_spread``: of one prompt's time-per-token ratio within its round; the times are the baseline's."""
+    """By how much rounds differ in one cell."""
 
     traffic: str
     concurrency: int
-    requests: float
-    prompt_spread: float
-    spreads: Mapping[str, float]
-    ttft_ms: float | None = None
+    requests: float  # prompts of a round
+    prompt_spread: float  # standard deviation of a prompt's time-per-token ratio within its round, in logarithms
+    spreads: Mapping[str, float]  # by figure: standard deviation of one round, of ratios in logarithms
+    ttft_ms: float | None = None  # the baseline's, as the next
     queue_wait_ms: float | None = None
 
     @classmethod
@@ -74,14 +73,14 @@ def _within(logs: list[float], between: float, size: float) -> float:
 
 
 @dataclass(frozen=True)
-class Noise(Record):
-    """Noise of a measurement, and its ``source`` in words."""
+class MeasurementNoise(Record):
+    """The noise of a measurement."""
 
-    source: str
+    source: str  # in words
     cells: tuple[CellNoise, ...]
 
     @classmethod
-    def of(cls, analysis: Analysis, source: str) -> Noise | None:
+    def of(cls, analysis: Analysis, source: str) -> MeasurementNoise | None:
         """The noise of an earlier measurement; None where it has too few rounds."""
         cells = tuple(noise for c in analysis.cells if (noise := CellNoise.of(c)) is not None)
         return cls(source, cells) if cells else None
@@ -99,9 +98,11 @@ class Noise(Record):
         )
 
 
-def chance_to_promote(noise: Noise, workload: Workload, policy: Policy, gain: float) -> float:
+def chance_to_promote(
+    noise: MeasurementNoise, workload: Workload, policy: Policy, gain: float, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+) -> float:
     """Return the probability, 0..1, that a candidate is promoted whose time per token is less by the share ``gain`` in
-    every cell, which is equal otherwise, and which fails no request."""
+    every cell, which is equal otherwise, and which fails no request. ``order``: that of the planned measurement."""
     rounds = workload.repeats
     if rounds * min(workload.requests_of(cell) for cell in workload.cells) < _fewest_prompts(policy):
         return 0.0
@@ -113,11 +114,11 @@ def chance_to_promote(noise: Noise, workload: Workload, policy: Policy, gain: fl
     def shown(gap: float, spread: float, name: str, base: float | None = None) -> float:
         margin = 0.0
         if name in SPEED:
-            margin = math.log1p(policy.max_pod_gap)
+            margin = math.log1p(order.margin(policy))
         elif base is not None:  # of a difference in ms
-            margin = policy.max_pod_gap * base
-        trim = _TRIMS.get(name, TRIM)
-        return chance_to_show(gap_beyond(gap, margin), spread, rounds, policy.side, trim=trim, omit=omit)
+            margin = order.margin(policy) * base
+        beyond = gap - margin if order is ArmOrder.SEPARATE else gap_beyond(gap, margin)
+        return chance_to_show(beyond, spread, rounds, policy.side, trim=_TRIMS.get(name, TRIM), omit=omit)
 
     def moved(c: CellNoise) -> float:
         limits = {"throughput_ratio": -_log(policy.min_throughput_ratio), "tpot": _log(policy.max_tpot_ratio)}
@@ -156,13 +157,15 @@ def _log(limit: float) -> float:
     return math.log(limit) if limit > 0 else -math.inf
 
 
-def rounds_to_detect(noise: Noise, workload: Workload, policy: Policy, gain: float) -> int | None:
+def rounds_to_detect(
+    noise: MeasurementNoise, workload: Workload, policy: Policy, gain: float, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+) -> int | None:
     """Return the fewest planned rounds that find ``gain`` with the policy's statistical power; None above those that
     the prompts allow."""
     most = most_rounds(workload)
 
     def enough(rounds: int) -> bool:
-        return chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain) >= policy.power
+        return chance_to_promote(noise, replace(workload, repeats=rounds), policy, gain, order) >= policy.power
 
     return fewest_rounds(enough, most)
 
@@ -173,25 +176,35 @@ def most_rounds(workload: Workload) -> int:
     return MOST_ROUNDS if allowed is None else min(allowed, MOST_ROUNDS)
 
 
-def least_gain(noise: Noise, workload: Workload, policy: Policy) -> float | None:
+def least_gain(
+    noise: MeasurementNoise, workload: Workload, policy: Policy, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+) -> float | None:
     """Return the smallest gain, in whole percents as a share, that the workload finds with the policy's power."""
     for percent in range(1, 91):
-        if chance_to_promote(noise, workload, policy, percent / 100) >= policy.power:
+        if chance_to_promote(noise, workload, policy, percent / 100, order) >= policy.power:
             return percent / 100
     return None
 
 
-def describe_power(noise: Noise, workload: Workload, policy: Policy, gain: float = USUAL_GAIN) -> str:
+def describe_power(
+    noise: MeasurementNoise,
+    workload: Workload,
+    policy: Policy,
+    gain: float = USUAL_GAIN,
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
+) -> str:
     """Return what a plan would notice in one sentence: ``this plan would notice a 20% gain in 8 of 10 tries ...``."""
-    hits = round(10 * chance_to_promote(noise, workload, policy, gain))
+    hits = round(10 * chance_to_promote(noise, workload, policy, gain, order))
     return (
         f"this plan would notice a {formatting.share(gain, 0)} gain in {hits} of 10 tries on a machine as noisy as "
         f"this one ({workload.repeats} rounds of {workload.per_round} prompts, by the noise of {noise.source})"
     )
 
 
-def power_warning(noise: Noise, workload: Workload, policy: Policy) -> str:
+def power_warning(
+    noise: MeasurementNoise, workload: Workload, policy: Policy, order: ArmOrder = ArmOrder.SIDE_BY_SIDE
+) -> str:
     """Return :func:`describe_power` of a plan that would miss the usual gain more often than the policy allows; empty
     for one that would notice it."""
-    chance = chance_to_promote(noise, workload, policy, USUAL_GAIN)
-    return "" if chance >= policy.power else describe_power(noise, workload, policy)
+    chance = chance_to_promote(noise, workload, policy, USUAL_GAIN, order)
+    return "" if chance >= policy.power else describe_power(noise, workload, policy, order=order)

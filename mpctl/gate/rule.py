@@ -14,7 +14,7 @@ from enum import Enum, StrEnum
 from mpctl import formatting
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
-from mpctl.gate.analysis import SETTLED_FROM, Analysis, Comparison, Stages
+from mpctl.gate.analysis import SETTLED_FROM, Analysis, ArmOrder, Comparison, Stages
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval
 from mpctl.stats.sequential import rounds_to_show
@@ -185,10 +185,8 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
         return RuleResult(Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit)
     outcome = threshold.outcome(interval)
     needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
-    pooled = _contradicting_mean(case, threshold) if outcome is Outcome.PASS else None
-    if pooled is not None:
-        outcome = Outcome.UNDECIDED
-        advice = f"; with its stalls and extreme rounds it is {formatting.in_unit(pooled, unit)}"
+    if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
+        outcome, advice = Outcome.UNDECIDED, stalls
     text = (
         f"{label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
@@ -198,19 +196,20 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
 
 
 def _not_in_turns(case: Case) -> str:
-    if not case.comparison.separate:
+    if case.comparison.order is not ArmOrder.SEPARATE:
         return ""
     most = formatting.limit(case.policy.max_drift, "share")
     return f"; widened by {most}, for what the machine may have changed between the arms"
 
 
-def _contradicting_mean(case: Case, threshold: Threshold) -> float | None:
-    """The figure with every stall and round, where that is beyond the limit: stalls of one arm alone are no noise."""
+def contradicting_stalls(case: Case, threshold: Threshold) -> str:
+    """Say what the figure is with every stall and round, where that is beyond the limit: stalls of one arm alone are no
+    noise. Empty where it is not."""
     figure = case.comparison.figures.get(threshold.figure)
     pooled = figure.pooled if figure is not None else None
-    if pooled is None:
-        return None
-    return pooled if threshold.rule.is_bad(pooled, threshold.limit) else None
+    if pooled is None or not threshold.rule.is_bad(pooled, threshold.limit):
+        return ""
+    return f"; with its stalls and extreme rounds it is {formatting.in_unit(pooled, threshold.unit)}"
 
 
 def judge_estimate(value: float | None, interval: Interval | None, limit: float) -> Outcome:
@@ -243,7 +242,7 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
         settled=SETTLED_FROM,
     )
     if rounds is None and abs(gap) <= figure.allowance:
-        most = formatting.limit(c.margin, "share")
+        most = formatting.limit(c.order.margin(policy), "share")
         return None, f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
     if rounds is None:
         return None, "; too close to the limit to tell on which side it is"

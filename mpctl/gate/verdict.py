@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from mpctl import formatting
 from mpctl.experiment.cell import Cell
-from mpctl.gate.analysis import Analysis, Comparison, cell_shares
+from mpctl.gate.analysis import Analysis, ArmOrder, Comparison, cell_shares
 from mpctl.gate.rule import Case, Outcome, RuleResult
 from mpctl.gate.rules import rule_named
 
@@ -154,7 +154,7 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     else:
         outcome = Outcome.PROMOTE
     summary = _summary(cells, crossovers)
-    if any(c.separate for c in analysis.cells):
+    if any(c.order is ArmOrder.SEPARATE for c in analysis.cells):
         summary += "; the arms were not measured in turns, and the intervals are widened for it"
     if broken and rejected <= allowed:
         summary += "; failed requests and different texts are not weighted by their share"
@@ -224,13 +224,15 @@ def _crossovers(cells: tuple[CellVerdict, ...]) -> tuple[Crossover, ...]:
 
 
 def _trap(case: Case) -> str:
-    """Return the sentence for a candidate whose running requests are faster while the service is slower."""
+    """Return the sentence for a candidate whose running requests are faster while the service is slower and its
+    requests wait, each beyond the noise; "" for another."""
     c = case.comparison
-    tpot, throughput = c.intervals.get("tpot"), c.throughput_ratio
+    tpot, throughput, ttft = c.intervals.get("tpot"), c.throughput_ratio, c.intervals.get("ttft")
     base, cand = c.baseline.ttft_ms, c.candidate.ttft_ms
-    if tpot is None or throughput is None or base is None or cand is None:
+    if tpot is None or throughput is None or ttft is None or base is None or cand is None:
         return ""
-    if tpot.value >= 1.0 or throughput.value >= 1.0 or cand <= base:
+    faster, slower = tpot.below(1.0, strictly=True), throughput.below(1.0, strictly=True)
+    if not (faster and slower and ttft.above(1.0, strictly=True)):
         return ""
     text = (
         f"TPOT is {formatting.ratio(tpot.value)} the baseline's, but throughput is only "

@@ -26,7 +26,7 @@ from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import Noise, power_warning
+from mpctl.gate.power import MeasurementNoise, power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
@@ -191,9 +191,11 @@ class Measurement:
 
     def _note_power(self, number: int) -> None:
         """Say that the plan would often miss a gain, where the noise of the first rounds says so."""
-        blocks = [b for b in self.blocks() if b.repeat < number]
-        noise = Noise.of(Analysis.of(blocks, self.policy), f"the first {number} rounds")
-        warning = power_warning(noise, self.workload, self.policy) if noise is not None else ""
+        blocks = tuple(b for b in self.blocks() if b.repeat < number)
+        analysis = Analysis.of(self.run(blocks), self.policy, planned=number)
+        noise = MeasurementNoise.of(analysis, f"the first {number} rounds")
+        order = analysis.cells[0].order
+        warning = power_warning(noise, self.workload, self.policy, order) if noise is not None else ""
         if warning:
             self.progress.note(warning)
 

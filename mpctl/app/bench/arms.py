@@ -22,7 +22,7 @@ from mpctl.app.workload import Loader, loader_for
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
-from mpctl.gate.power import Noise
+from mpctl.gate.power import MeasurementNoise
 from mpctl.methods import from_config
 from mpctl.platform import http
 from mpctl.platform.local.client import BenchClient
@@ -50,7 +50,7 @@ class Arms:
     target: Callable[[str], Target]
     speculates: bool = True  # the candidate is expected to
     running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
-    noise: Callable[[], Noise | None] = lambda: None  # of an earlier rollout of the baseline's service
+    noise: Callable[[], MeasurementNoise | None] = lambda: None  # of an earlier rollout of the baseline's service
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import Noise
+from mpctl.gate.power import MeasurementNoise
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
@@ -89,7 +89,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
         run = measurement.run()
         write_run(file, run)
         if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
-            _keep_noise(home, arms, Noise.of(Analysis.of(run, policy), run_id))
+            _keep_noise(home, arms, MeasurementNoise.of(Analysis.of(run, policy), run_id))
         store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended.to_record()})
     analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
@@ -116,7 +116,7 @@ def _planned(
         return workload
     file = _noise_file(home, arms)
 
-    def calibrate() -> Noise:
+    def calibrate() -> MeasurementNoise:
         console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the baseline, for its noise")
         noise = calibration_noise(arms.meter, arms.target(BASELINE).endpoint, workload, policy)
         _keep_noise(home, arms, noise)
@@ -126,7 +126,7 @@ def _planned(
     if recorded_noise is None:
         known = arms.noise()
     else:
-        known = restored(file, Noise.from_record, recorded_noise, hint="delete it")
+        known = restored(file, MeasurementNoise.from_record, recorded_noise, hint="delete it")
     planned, power = plan_rounds(request.measurement, workload, policy, known, calibrate)
     if power:
         console.note(power)
@@ -137,7 +137,7 @@ def _noise_file(home: Path, arms: Arms) -> Path:
     return home / f"noise-{hashlib.sha256(arms.identity.encode()).hexdigest()[:8]}.json"
 
 
-def _keep_noise(home: Path, arms: Arms, noise: Noise | None) -> None:
+def _keep_noise(home: Path, arms: Arms, noise: MeasurementNoise | None) -> None:
     if noise is not None:
         write_json(_noise_file(home, arms), noise.to_record())
 

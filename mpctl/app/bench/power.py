@@ -14,9 +14,17 @@ from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE, BlockError
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.workload import Workload
-from mpctl.gate.analysis import Analysis
+from mpctl.gate.analysis import Analysis, ArmOrder
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import USUAL_GAIN, Noise, describe_power, least_gain, most_rounds, power_warning, rounds_to_detect
+from mpctl.gate.power import (
+    USUAL_GAIN,
+    MeasurementNoise,
+    describe_power,
+    least_gain,
+    most_rounds,
+    power_warning,
+    rounds_to_detect,
+)
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.ports import Endpoint, LoadOrder, Meter
@@ -27,28 +35,34 @@ LEAST_ROUNDS = 5  # of an earlier measurement whose noise is used
 
 
 def plan_rounds(
-    request: MeasurementRequest, workload: Workload, policy: Policy, noise: Noise | None, calibrate: Callable[[], Noise]
+    request: MeasurementRequest,
+    workload: Workload,
+    policy: Policy,
+    noise: MeasurementNoise | None,
+    calibrate: Callable[[], MeasurementNoise],
+    order: ArmOrder = ArmOrder.SIDE_BY_SIDE,
 ) -> tuple[Workload, str]:
     """Return the workload with the rounds that find the gain asked for, and a sentence on its power; that is empty
     where nothing is known, or where the plan will do.
 
-    ``noise``: of an earlier measurement; without one ``calibrate`` measures it where a gain is asked for.
+    ``noise``: of an earlier measurement; without one ``calibrate`` measures it where a gain is asked for. ``order``:
+    that of the arms in the planned measurement.
 
     Raises:
         InputError: the prompts do not allow so many rounds; the message names what is reachable.
     """
     gain = request.detect
     if gain is None:
-        warning = power_warning(noise, workload, policy) if noise is not None else ""
+        warning = power_warning(noise, workload, policy, order) if noise is not None else ""
         hint = f"; --detect {formatting.share(USUAL_GAIN, 0)} plans as many rounds as it takes"
         return workload, warning and warning + hint
     noise = noise or calibrate()
-    rounds = rounds_to_detect(noise, workload, policy, gain)
+    rounds = rounds_to_detect(noise, workload, policy, gain, order)
     if rounds is not None:
         workload = replace(workload, repeats=rounds)
-        return workload, describe_power(noise, workload, policy, gain)
+        return workload, describe_power(noise, workload, policy, gain, order)
     most = most_rounds(workload)
-    within = least_gain(noise, replace(workload, repeats=most), policy) if most > 0 else None
+    within = least_gain(noise, replace(workload, repeats=most), policy, order) if most > 0 else None
     reachable = "no gain is" if within is None else f"{formatting.share(within, 0)} is"
     raise InputError(
         f"{formatting.share(gain, 0)} is out of reach of {most} rounds of {workload.per_round} prompts, as many as are "
@@ -59,16 +73,16 @@ def plan_rounds(
     )
 
 
-def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> Noise | None:
+def recorded_noise(session: Session, entries: Iterable[Entry] | None = None) -> MeasurementNoise | None:
     """The noise of the service's last rollout that measured five rounds or more; None without one, or where its
     records cannot be read. ``entries``: the ledger, where it was read."""
     for operation, finished in finished_runs(session, entries):
         if (finished.rounds or 0) >= LEAST_ROUNDS:
-            return Noise.of(finished.judge()[0], operation.id)
+            return MeasurementNoise.of(finished.judge()[0], operation.id)
     return None
 
 
-def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, policy: Policy) -> Noise:
+def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, policy: Policy) -> MeasurementNoise:
     """Measure the noise on one engine that plays both arms, for two rounds. It gets the last prompts of each class,
     which a measurement seldom reaches.
 
@@ -89,7 +103,7 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
                         f"the noise of the serving engine cannot be measured: {error}",
                         hint="give --repeats in place of --detect",
                     ) from error
-    noise = Noise.of(Analysis.of(blocks, policy), f"{CALIBRATION_ROUNDS} calibration rounds")
+    noise = MeasurementNoise.of(Analysis.of(blocks, policy), f"{CALIBRATION_ROUNDS} calibration rounds")
     if noise is None:
         raise MpctlError(
             "the calibration rounds have no figures: no request was answered",

@@ -17,14 +17,16 @@ from mpctl.app.session.base import Session, place_load
 from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
+from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Workload
-from mpctl.gate.power import Noise
+from mpctl.gate.analysis import ArmOrder
+from mpctl.gate.power import MeasurementNoise
 from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, open_operation
-from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.measure import target_of
 
@@ -155,7 +157,7 @@ def _with_rounds(
         return workload if asked.detect is None else continued(workload, session, unfinished), ""
     policy = read_policy(asked.policy)
 
-    def calibrate() -> Noise:
+    def calibrate() -> MeasurementNoise:
         if request.dry_run is not DryRun.NONE:
             raise InputError(
                 f"the noise of {session.title} is unknown: no rollout measured it, and a dry run sends nothing",
@@ -169,4 +171,11 @@ def _with_rounds(
             live = target_of(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
-    return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate)
+    return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate, _requested_order(request))
+
+
+def _requested_order(request: RolloutRequest) -> ArmOrder:
+    """The order of the arms as far as the request names it; whether the platform has room is not known yet."""
+    if request.traffic.measure_on == Placement.TURNS:
+        return ArmOrder.TURNS
+    return ArmOrder.SEPARATE if request.strategy == Strategy.IN_PLACE else ArmOrder.SIDE_BY_SIDE

@@ -19,6 +19,7 @@ from mpctl.gate.rule import (
     Outcome,
     Rule,
     RuleResult,
+    contradicting_stalls,
     judge_interval,
     judge_threshold,
 )
@@ -34,7 +35,7 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
     if alone.outcome is not Outcome.UNDECIDED or overall is None or alone.value is None or alone.value >= limit:
         return alone
-    if not overall.below(limit, strictly=True):
+    if not overall.below(limit, strictly=True) or contradicting_stalls(case, threshold):
         return alone
     text = (
         f"{rule.label} {formatting.ratio(alone.value)} ({threshold.text}); the gain is shown over all cells "

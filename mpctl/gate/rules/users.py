@@ -12,7 +12,9 @@ from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.users_traffic import TrafficFigures, compare_traffic, in_words
 from mpctl.stats.confidence import chance_to_decide
 
-LEAST_CHANCE = 0.05  # of a decision by the remaining windows; below it, from half of them on, the measurement ends
+LEAST_CHANCE_OF_WINDOWS = (
+    0.05  # of a decision by the remaining windows; below it, from half of them on, the measurement ends
+)
 LOOK_LIMIT_SD = 3.0  # by which the share of requests may differ from the weights before the router looks at load
 _CHANCE_SD = 2.0  # of the requests per pod, which differ by chance
 
@@ -101,7 +103,7 @@ def is_decided(traffic: UsersTraffic, policy: Policy) -> bool:
 
 
 def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
-    """Return whether the remaining windows would decide in less than LEAST_CHANCE of cases; False before half."""
+    """Return whether the remaining windows would hardly decide (LEAST_CHANCE_OF_WINDOWS); False before half."""
     figures = compare_traffic(traffic, policy)
     tpot = figures.tpot
     if tpot is None or 2 * figures.windows < figures.planned:
@@ -109,4 +111,6 @@ def is_hopeless(traffic: UsersTraffic, policy: Policy) -> bool:
     margin = math.log1p(policy.max_pod_gap)
     gain = math.log(policy.max_time_per_token_ratio) - tpot.mean - margin
     loss = tpot.mean - math.log(policy.max_tpot_ratio) - margin
-    return all(chance_to_decide(gap, tpot, figures.planned, policy.side) < LEAST_CHANCE for gap in (gain, loss))
+    return all(
+        chance_to_decide(gap, tpot, figures.planned, policy.side) < LEAST_CHANCE_OF_WINDOWS for gap in (gain, loss)
+    )

@@ -143,7 +143,7 @@ class Matched(StepResult):
 
     prompts: int
     drafts: int
-    accepted: int
+    accepted: int | None
     rate: float | None
     limit: float
     outcome: Outcome

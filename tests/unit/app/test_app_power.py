@@ -15,11 +15,11 @@ from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, Specu
 from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import CellNoise, Noise
+from mpctl.gate.power import CellNoise, MeasurementNoise
 from mpctl.rollout.operation import Ending
 
 WORKLOAD = Workload((Traffic("edits", tuple(f"prompt {n}" for n in range(192))),), repeats=24, requests=4)
-NOISE = Noise("rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),))
+NOISE = MeasurementNoise("rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),))
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
 DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, detect=0.2))
 

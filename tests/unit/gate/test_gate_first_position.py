@@ -106,3 +106,16 @@ def test_the_limit_is_the_policys():
     assert FirstPosition.of(loose, seen).outcome is PASS
     assert "first-position acceptance 20.0%" in judge_served_drafts([seen], Policy(), draft_model=True)
     assert judge_served_drafts([seen], loose, draft_model=True) == ""
+
+
+def test_drafts_without_counts_by_position_are_not_judged():
+    """An engine that reports no vllm:spec_decode_num_accepted_tokens_per_pos says nothing of its first position."""
+    uncounted = window(drafts=400.0, draft_tokens=1200.0, accepted=600.0)
+    first = FirstPosition.of(Policy(), uncounted)
+    assert (first.outcome, first.rate, first.interval) == (MISSING, None, None)
+    assert first.describe() == "the engine counts no acceptance by position, of 400 drafts"
+    counted_ = FirstPosition.of(
+        Policy(), window(drafts=400.0, draft_tokens=1200.0, accepted=600.0, per_position=(300.0, 200.0, 100.0))
+    )
+    assert (FirstPosition.of(Policy()) + first + counted_).outcome is MISSING
+    assert (FirstPosition.of(Policy()) + counted_).outcome is PASS

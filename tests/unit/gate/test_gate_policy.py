@@ -32,33 +32,37 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("max_tpto_ratio: 1\n", "gate.yaml:1: max_tpto_ratio: unknown; known are "),
         (
             "level: 0.95\nmax_tpot_ratio: fast\n",
-            "gate.yaml:2: max_tpot_ratio: must be a number of zero or more, not 'fast'",
+            "gate.yaml:2: max_tpot_ratio: must be a number above 0, not 'fast'",
         ),
         (
             "max_tpot_ratio: null\n",
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not None",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not None",
         ),
         (
             "max_tpot_ratio: true\n",
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not True",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not True",
         ),
         (
             "max_tpot_ratio: .inf\n",
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not inf",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not inf",
         ),
         (
             "max_tpot_ratio: 2026-13-41\n",
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not '2026-13-41'",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not '2026-13-41'",
         ),
         (
             "max_tpot_ratio: " + "9" * 400,
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not 9999",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not 9999",
         ),
         (
             "max_tpot_ratio: .nan\n",
-            "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not nan",
+            "gate.yaml:1: max_tpot_ratio: must be a number above 0, not nan",
         ),
-        ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number of zero or more, not -1"),
+        ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number above 0, not -1"),
+        *(
+            (f"{name}: 0\n", f"gate.yaml:1: {name}: must be a number above 0")
+            for name in ("max_time_per_token_ratio", "max_ttft_ratio", "max_queue_wait_ratio", "max_e2e_p99_ratio")
+        ),
         ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
         ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
         ("slo_ttft_ms: x\n", "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'"),

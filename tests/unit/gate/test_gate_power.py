@@ -11,12 +11,12 @@ import pytest
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.gate.analysis import SETTLED_FROM, Analysis
+from mpctl.gate.analysis import SETTLED_FROM, Analysis, ArmOrder
 from mpctl.gate.assess import assess
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import (
     CellNoise,
-    Noise,
+    MeasurementNoise,
     chance_to_promote,
     describe_power,
     least_gain,
@@ -34,7 +34,7 @@ WORKLOAD = Workload((CLASS,), repeats=12, requests=4)
 
 def noise_of(truth, count=60):
     blocks = [b for both in rounds(truth, count, 77) for b in both]
-    return Noise.of(Analysis.of(blocks, PLAIN), "an earlier measurement")
+    return MeasurementNoise.of(Analysis.of(blocks, PLAIN), "an earlier measurement")
 
 
 def promoted(truth, planned, repetitions):
@@ -89,18 +89,18 @@ def test_a_gain_beyond_the_prompts_is_out_of_reach_and_the_least_one_is_not():
 
 def test_two_rounds_that_agree_by_chance_are_no_quiet_machine():
     blocks = [b for both in rounds(Truth(prompts=4), 2, 5) for b in both]
-    (cell,) = Noise.of(Analysis.of(blocks, PLAIN), "two rounds").cells
+    (cell,) = MeasurementNoise.of(Analysis.of(blocks, PLAIN), "two rounds").cells
     assert cell.spreads["time_per_token_ratio"] >= cell.prompt_spread / 2
 
 
 def test_one_round_shows_no_noise():
     blocks = list(next(rounds(Truth(), 1, 1)))
-    assert Noise.of(Analysis.of(blocks, PLAIN), "one round") is None
+    assert MeasurementNoise.of(Analysis.of(blocks, PLAIN), "one round") is None
 
 
 def test_the_noise_of_a_cell_is_that_of_its_load_first():
     cells = [CellNoise(t, c, 4.0, 0.1, {"time_per_token_ratio": s}) for t, c, s in (("a", 1, 0.1), ("b", 8, 0.3))]
-    noise = Noise("earlier", tuple(cells))
+    noise = MeasurementNoise("earlier", tuple(cells))
     assert noise.of_cell(Cell("a", 8)).traffic == "b"
     assert noise.of_cell(Cell("a", 1)).traffic == "a"
     assert noise.of_cell(Cell("c", 4)).traffic == "b"  # nothing like it: the noisier
@@ -133,7 +133,7 @@ def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_fin
     open_ = [r.rule for r in verdict.rules if r.outcome.value == "undecided"]
     assert open_ == ["time per token"]
     gain = 1 - analysis.cells[0].time_per_token_ratio.value
-    noise = Noise.of(analysis, "this")
+    noise = MeasurementNoise.of(analysis, "this")
     chances = [
         chance_to_promote(noise, replace(WORKLOAD, repeats=n), lax, gain)
         for n in (math.floor(0.9 * verdict.repeats), verdict.repeats)
@@ -147,3 +147,15 @@ def test_the_sentence():
     assert before == "this plan would notice a 20% gain"
     assert after.split(" of 10")[0].isdigit()
     assert text.endswith("as noisy as this one (24 rounds of 4 prompts, by the noise of an earlier measurement)")
+
+
+def test_a_forecast_allows_for_what_equal_arms_may_differ_in_its_own_order():
+    """Turns of fresh engines differ by nothing; one arm after the other by as much as a machine may drift."""
+    noise, workload = noise_of(Truth(prompts=4, block_sigma=0.1)), replace(WORKLOAD, repeats=24)
+    turns, side_by_side, separate = (
+        chance_to_promote(noise, workload, PLAIN, 0.25, order)
+        for order in (ArmOrder.TURNS, ArmOrder.SIDE_BY_SIDE, ArmOrder.SEPARATE)
+    )
+    assert turns > side_by_side > separate
+    unlimited = replace(PLAIN, max_pod_gap=0.0, max_drift=0.0)
+    assert chance_to_promote(noise, workload, unlimited, 0.25, ArmOrder.SEPARATE) == pytest.approx(turns)

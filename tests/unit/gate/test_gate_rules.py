@@ -439,6 +439,8 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
         "KV pool",
     }
     assert assess(made).reasons[0].endswith("as when the draft takes memory from the KV cache")
+    noisy = {**intervals, "ttft": Interval(17.4 / 2.3, 0.9, 60.0, 4, "t", 0.96)}
+    assert "requests wait" not in assess(replace(made, cells=(replace(made.cells[0], intervals=noisy),))).reasons[0]
 
 
 @pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])

@@ -14,7 +14,7 @@ import pytest
 
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement
-from mpctl.gate.analysis import Analysis
+from mpctl.gate.analysis import Analysis, Figure, Stages, overall_gain
 from mpctl.gate.assess import assess, is_futile
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Trimmed
@@ -149,6 +149,44 @@ def test_a_gain_in_every_cell_is_shown_over_all_of_them():
     assert mixed.outcome.value == "reject"
 
 
+def test_a_gain_over_all_cells_excuses_no_stalls_of_a_cell():
+    """Its other rounds are as fast as those of the other cells; with its stalls the cell has lost time per token."""
+
+    def outcomes(stall_ms):
+        blocks = []
+        for number in range(4):
+            truth = Truth(prompts=4, tpot=0.75, traffic=f"class-{number}")
+            for repeat, (base, cand) in enumerate(rounds(truth, 14, number)):
+                stall = stall_ms if number == 0 and repeat in (3, 7, 11) else 0.0
+                slowest = replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + stall)
+                blocks += [base, replace(cand, samples=(slowest, *cand.samples[1:]))]
+        verdict = assess(Analysis.of(blocks, PLAIN, rounds=14, planned=24))
+        return [next(r.outcome.value for r in c.rules if r.rule == "time per token") for c in verdict.cells]
+
+    assert outcomes(0.0) == ["pass"] * 4
+    assert outcomes(600_000.0) == ["undecided", "pass", "pass", "pass"]
+
+
+def _gain(values, numbers, correlated=False):
+    stage = Stages.of(PLAIN, rounds=len(values), planned=len(values)).lower
+    return Figure(tuple(values), True, stage, correlated=correlated, rounds=tuple(numbers)), stage
+
+
+def test_cells_are_joined_by_the_rounds_that_they_share():
+    (first, stage), (second, _) = _gain([-0.2] * 8, range(8)), _gain([-0.2] * 8, range(1, 9))
+    assert overall_gain([first, first], [0.5, 0.5], stage) is not None
+    assert overall_gain([first, second], [0.5, 0.5], stage) is None
+
+
+def test_rounds_that_resemble_their_neighbours_widen_the_gain_over_all_cells():
+    drifting = [-0.3 + 0.02 * number for number in range(12)]
+    alone, together = (
+        overall_gain([figure, figure], [0.5, 0.5], stage)
+        for figure, stage in (_gain(drifting, range(12)), _gain(drifting, range(12), correlated=True))
+    )
+    assert together.high > alone.high
+
+
 @pytest.mark.parametrize(
     ("values", "trim", "mean", "cut"),
     [((1.0, 2.0, 3.0), 0.1, 2.0, 0), (tuple(range(10)), 0.1, 4.5, 1), ((*range(9), 1000.0), 0.1, 4.5, 1)],
@@ -215,7 +253,7 @@ def test_turns_of_fresh_engines_need_no_margin():
     run = replace(loads_run(), blocks=blocks, policy=SIDE_BY_SIDE.to_record(), placement=Placement.TURNS, planned=6)
     turns = Analysis.of(run, SIDE_BY_SIDE).cells[0]
     pair = Analysis.of(replace(run, placement=Placement.PAIR), SIDE_BY_SIDE).cells[0]
-    assert (turns.margin, pair.margin) == (0.0, SIDE_BY_SIDE.max_pod_gap)
+    assert [c.order.margin(SIDE_BY_SIDE) for c in (turns, pair)] == [0.0, SIDE_BY_SIDE.max_pod_gap]
     fresh, lasting = (math.log(c.intervals["tpot"].high / c.intervals["tpot"].value) for c in (turns, pair))
     assert lasting == pytest.approx(math.hypot(fresh, math.log(1.1)))
 
