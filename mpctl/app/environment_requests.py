@@ -212,6 +212,9 @@ class WatchRequest:
             raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
         if self.name is not None and self.selector:
             raise InputError("cannot be combined with a name", field="--selector")
+        lasting = {"--listen": self.listen, "--leader-elect": self.leader_elect}
+        for name in (name for name, value in lasting.items() if self.once and value):
+            raise InputError("cannot be combined with --once, which ends after one judgement", field=name)
 
 
 @dataclass(frozen=True)

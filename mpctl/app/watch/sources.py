@@ -18,9 +18,9 @@ _Value = TypeVar("_Value")
 
 
 class Readers:
-    """Threads that read services side by side. A read that is not done at the deadline continues, and its result is
-    that of a later round. A service that was late is read by few threads of its own until it is in time again, so that
-    late ones never keep all threads busy."""
+    """Threads that read services side by side. A read that is not done at the deadline continues: its result is that of
+    a later round, which does not wait for it. A service that was late is read by few threads of its own until it is in
+    time again, so that late ones never keep all threads busy."""
 
     def __init__(self, deadline_s: float) -> None:
         self.deadline_s = deadline_s
@@ -40,8 +40,9 @@ class Readers:
             key: (self._late_pool if key in self._late else self._pool).submit(work, by_key[key])
             for key in sorted(by_key.keys() - pending.keys(), key=lambda key: self._late.get(key, 0))
         }
+        wait(begun.values(), timeout=self.deadline_s)
         futures = pending | begun
-        done, _ = wait(futures.values(), timeout=self.deadline_s)
+        done = {future for future in futures.values() if future.done()}
         for key, future in futures.items():
             if future in done:
                 if key in begun:
@@ -51,6 +52,12 @@ class Readers:
                 if key in begun:
                     self._late[key] = self._rounds
         return {key: future.result() for key, future in futures.items() if future in done}
+
+    def read_anew(self, work: Callable[[Session], _Value], session: Session) -> _Value | None:
+        """Return the result of ``work`` begun now; None where it is not there at the deadline."""
+        future = self._pool.submit(work, session)
+        done, _ = wait([future], timeout=self.deadline_s)
+        return future.result() if done else None
 
     def close(self) -> None:
         """Wait for reads under way: each has a limit of its own."""

@@ -110,6 +110,7 @@ class Watcher:
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
         self.watched: dict[Key, Watched] = {}
+        self._unlisted: dict[Key, tuple[float, Watched]] = {}  # with the time since when
         self._listed_at: float | None = None
         self._begun: dict[Key, float] = {}
         self.rounds = 0
@@ -146,16 +147,28 @@ class Watcher:
         self._listed_at = self._monotonic()
         for key in self.watched.keys() - services.keys():
             if self.watched[key].acting is None:  # else its pauses and limits are needed as long as the operation runs
-                del self.watched[key]
+                self._unlisted[key] = self._monotonic(), self.watched.pop(key)
         for key in services.keys() - self.watched.keys():
-            self.watched[key] = Watched(services[key])
+            self.watched[key] = self._listed_again(key, services[key])
+
+    def _listed_again(self, key: Key, session: Session) -> Watched:
+        """A new service, or one that was not listed for a while, as when it is deployed anew: its pauses after failed
+        actions go on, and what was learned of its engines is forgotten."""
+        since, watched = self._unlisted.pop(key, (0.0, None))
+        if watched is None or self._monotonic() - since > _RETRY_MOST_S:
+            return Watched(session)
+        watched.session, watched.state, watched.read_at = session, State(), None
+        return watched
 
     def _read_all_facts(self, free: Sequence[Watched]) -> None:
         due = [watched for watched in free if self._is_due(watched)]
         facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
-        late = f"the ledger was not read within {self.readers.deadline_s:g} s"
         for watched in due:
-            self._take(watched, facts.get(watched.key, late))
+            self._take(watched, facts.get(watched.key, self._late))
+
+    @property
+    def _late(self) -> str:
+        return f"the ledger was not read within {self.readers.deadline_s:g} s"
 
     def _is_due(self, watched: Watched) -> bool:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
@@ -184,6 +197,8 @@ class Watcher:
         watched.state, assessment = assess(
             self.policy, facts.reference, watched.state, reading, speculates=facts.speculates
         )
+        if assessment.signal is Signal.NO_REFERENCE and facts.unread:
+            assessment = replace(assessment, text=facts.unread)
         if not watched.is_read:  # whether speculation was promoted is unknown
             assessment = Assessment(Signal.BLIND, facts.busy)
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
@@ -259,7 +274,7 @@ class Watcher:
     def _changed_meanwhile(self, watched: Watched) -> bool:
         """Read the ledger again. Returns whether it holds other facts than before."""
         before = watched.facts
-        self._take(watched, self._facts_of(watched.session))
+        self._take(watched, self.readers.read_anew(self._facts_of, watched.session) or self._late)
         return watched.facts != before
 
     def _situation(self, watched: Watched) -> Situation:

@@ -56,6 +56,16 @@ CASES = [
         "--dry-run: the local platform has no server to ask",
         "--dry-run=client makes the same checks",
     ),
+    (
+        ["watch", "--once", "--listen", "127.0.0.1:0"],
+        "--listen: cannot be combined with --once, which ends after one judgement",
+        None,
+    ),
+    (
+        ["watch", "--once", "--leader-elect"],
+        "--leader-elect: cannot be combined with --once, which ends after one judgement",
+        None,
+    ),
     (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status -A' to list services"),
     (["local", "up", "-f", "none.yaml"], "none.yaml: the manifest cannot be read: No such file or directory", None),
 ]

@@ -39,6 +39,9 @@ class Here(Executor):
     def read(self, what, work, sessions):
         return {(session.namespace, session.name): work(session) for session in sessions}
 
+    def read_anew(self, work, session):
+        return work(session)
+
     def close(self):
         pass
 

@@ -347,6 +347,16 @@ class Slow(Service):
         return super().counters()
 
 
+def rounds_until_healthy(watcher, name):
+    """Rounds until what was late has arrived; its thread needs a moment after its answer."""
+    for _ in range(500):
+        rounds(watcher)
+        if watcher.watched["chat", name].assessment.signal is Signal.HEALTHY:
+            return
+        time.sleep(0.01)
+    pytest.fail(f"{name}: {watcher.watched['chat', name].assessment.text}")
+
+
 def slow_service(name):
     session = Slow(name=name, disk=disk_after_promotion().copy())
     session.memory.context.clock.sleep(3600.0)
@@ -366,8 +376,7 @@ def test_an_engine_that_does_not_answer_delays_the_judgement_of_no_other_service
     assert "FellBack" in reasons(events)
     slow.first.set()
     slow.answers.set()
-    rounds(watcher, 3)
-    assert watcher.watched["chat", "slow"].assessment.signal is Signal.HEALTHY
+    rounds_until_healthy(watcher, "slow")
     watcher.close()
 
 
@@ -393,9 +402,78 @@ def test_a_ledger_that_is_not_read_in_time_delays_the_judgement_of_no_other_serv
     assert watcher.watched["chat", "svc"].assessment.signal is Signal.HEALTHY
     assert watcher.watched["chat", "slow"].facts.busy == "the ledger was not read within 1 s"
     answers.set()
-    rounds(watcher, 3)
-    assert watcher.watched["chat", "slow"].assessment.signal is Signal.HEALTHY
+    rounds_until_healthy(watcher, "slow")
     watcher.close()
+
+
+def test_a_round_waits_for_no_read_of_an_earlier_round():
+    release, fast, slow = threading.Event(), promoted(), promoted(name="slow")
+    readers = Readers(0.1)
+
+    def work(session):
+        return session.name if session is fast or release.wait(20.0) else "late"
+
+    assert readers.read("counters", work, [slow]) == {}
+    readers.deadline_s = 3600.0
+    assert readers.read("counters", work, [slow, fast]) == {("chat", "svc"): "svc"}
+    release.set()
+    readers.close()
+
+
+def test_a_ledger_that_is_not_read_again_in_time_holds_every_action(monkeypatch):
+    """The last look at the ledger before an action has the deadline of every other read."""
+    session, answers = promoted(), threading.Event()
+    entries = session.store.entries
+    watcher, events = watch(session, readers=Readers(1.0))
+    rounds(watcher, 3)
+    monkeypatch.setattr(watcher, "_is_due", lambda watched: False)
+    monkeypatch.setattr(session.store, "entries", lambda: answers.wait(60.0) and entries())
+    session.engine.share = BAD
+    rounds(watcher, 2)
+    (watched,) = watcher.watched.values()
+    assert (watched.decision.act, watched.facts.busy) == (Act.HOLD, "the ledger was not read within 1 s")
+    assert "FellBack" not in reasons(events)
+    answers.set()
+    watcher.close()
+
+
+def test_a_service_that_is_not_listed_for_a_moment_keeps_its_pause_after_a_failed_action(monkeypatch):
+    session, listed = promoted(), []
+    watcher, events = watch(session)
+    watcher._services = lambda: listed
+    listed.append(session)
+    rounds(watcher, 2)
+    monkeypatch.setattr(rollback, "run", failing)
+    session.engine.share = BAD
+    rounds(watcher, 2)
+    pause = watcher.watched["chat", "svc"].retry_at
+    assert pause > 0.0
+    listed.clear()
+    session.memory.context.clock.sleep(60.0)
+    rounds(watcher, 1)
+    assert not watcher.watched
+    listed.append(session)
+    session.memory.context.clock.sleep(60.0)
+    rounds(watcher, 1)
+    assert watcher.watched["chat", "svc"].retry_at == pause
+
+
+def failing(*_, **__):
+    raise MpctlError("out of order")
+
+
+def test_a_reference_that_cannot_be_used_is_reported_with_its_reason(monkeypatch):
+    session = promoted()
+
+    def damaged(_):
+        raise ValueError("bands: missing")
+
+    monkeypatch.setattr(Reference, "from_record", damaged)
+    watcher, _ = watch(session)
+    rounds(watcher, 3)
+    (watched,) = watcher.watched.values()
+    assert watched.assessment.signal is Signal.NO_REFERENCE
+    assert "bands: missing" in watched.assessment.text
 
 
 def test_the_watchs_own_page_has_nothing_that_an_engine_said_and_a_few_lines_per_service():
