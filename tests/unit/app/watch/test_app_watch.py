@@ -439,7 +439,7 @@ def test_a_ledger_that_is_not_read_again_in_time_holds_every_action(monkeypatch)
 
 def test_a_service_that_is_not_listed_for_a_moment_keeps_its_pause_after_a_failed_action(monkeypatch):
     session, listed = promoted(), []
-    watcher, events = watch(session)
+    watcher, _ = watch(session)
     watcher._services = lambda: listed
     listed.append(session)
     rounds(watcher, 2)
