@@ -12,6 +12,7 @@ decoding, prefix caches) looks faster on a repeated prompt than it is. A workloa
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import math
 from collections.abc import Callable
@@ -250,6 +251,19 @@ class Workload(Record):
             if other.traffic == cell.traffic:
                 start += self.repeats * self.requests_of(other)
         return tuple((start + i) % count for i in range(self.requests_of(cell)))
+
+    def spare_prompts(self, count: int) -> tuple[str, ...]:
+        """At most ``count`` prompts that are not measured, of every class in turns: those that warm the arms up, then
+        those that no block sends."""
+        spare = []
+        for kind in self.traffic:
+            cells = [cell for cell in self.cells if cell.traffic == kind.name]
+            sent = {i for cell in cells for repeat in range(self.repeats) for i in self._indexes(cell, repeat)}
+            prompts = self._prompts_of(cells[0])
+            unsent = [prompt for i, prompt in enumerate(prompts[self.warmup :]) if i not in sent]
+            spare.append((*prompts[: self.warmup], *unsent))
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*spare))
+        return tuple(prompt for prompt in turns if prompt is not None)[:count]
 
     def repeated(self, name: str, rounds: int | None = None) -> int:
         """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""

@@ -8,7 +8,7 @@ Every method that acts is idempotent: called again after a crash it finishes wha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from mpctl import commands
 from mpctl.errors import MpctlError
+from mpctl.experiment.answers import Answer, Ask, Scored
 from mpctl.experiment.block import Block, corrected
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
@@ -129,7 +130,8 @@ class EngineFacts:
 
     ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
-    ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated since the process started.
+    ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated since the process started;
+    ``context_tokens``: longest request with its answer.
     """
 
     engine_version: str = ""
@@ -138,6 +140,7 @@ class EngineFacts:
     model_digest: str = ""
     kv_pool_tokens: int | None = None
     served_tokens: float | None = None
+    context_tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -436,6 +439,15 @@ class Meter(Protocol):
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
         """Send a block; without a key whatever was sent before."""
+
+    def ask(self, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str) -> tuple[Answer, ...]:
+        """Return the answers in the order of ``asks``; one that failed has its error. ``salt``: of the prefix cache."""
+
+    def score(
+        self, endpoint: Endpoint, answers: Sequence[Answer], *, alternatives: int, concurrency: int, salt: str
+    ) -> tuple[Scored | None, ...]:
+        """Return the engine's log probabilities of answers' tokens and of as many alternatives, 1 to 20; None where it
+        gives none. ``salt``: another than that of the answers."""
 
     def calibrate(self, concurrency: int) -> Calibration | None:
         """Measure the load client's own error against a server of known timing; None where that is not possible."""

@@ -17,7 +17,7 @@ from mpctl.experiment.calibration import Pace, calibrate, requests_for
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.run import Calibration
-from mpctl.platform import http
+from mpctl.platform import answers, http
 from mpctl.platform.load import LoadClient
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, Sent
 from mpctl.safe_text import conceal
@@ -156,7 +156,8 @@ class LocalMeter:
         """
         version = _get_json(endpoint, "/version").get("version")
         served = _get_json(endpoint, "/v1/models").get("data") or [{}]
-        root = served[0].get("root") if isinstance(served, list) and isinstance(served[0], dict) else ""
+        model = served[0] if isinstance(served, list) and isinstance(served[0], dict) else {}
+        root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
         pool = _POOL.search(metrics)
         here = is_here(endpoint) and not self._forwarded
@@ -167,6 +168,7 @@ class LocalMeter:
             model_digest=model_digest(str(root), self._cwd) if root and here else "",
             kv_pool_tokens=int(pool[1]) if pool else None,
             served_tokens=Counters.parse(metrics).generation_tokens,
+            context_tokens=context if isinstance(context, int) else None,
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
@@ -176,6 +178,9 @@ class LocalMeter:
         except MpctlError as error:  # its text is recorded, and a client's last lines may quote what it sent
             conceal(error, self._prompts)
             raise
+
+    ask = staticmethod(answers.ask)
+    score = staticmethod(answers.score)
 
     def calibrate(self, concurrency: int) -> Calibration:
         """Measure a server of known timing, where the client is, with the client that measures the engines.

@@ -21,6 +21,10 @@ The environment variable SCRIPT changes it, as JSON:
 - ``queue_ms``: every request waits so long before it runs
 - ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer
 - ``saltless``: that cache ignores the salt of a request
+- ``idless``: it returns no token ids and scores none, as behind some gateways
+
+A word is a token: with ``return_token_ids`` an answer has their ids, and ``prompt_logprobs`` finds every word of an
+answer to a prompt it was asked before certain, and any other 12 nats less likely.
 
 A script under the key ``speculating`` holds for a speculating engine only.
 """
@@ -32,6 +36,7 @@ import signal
 import sys
 import threading
 import time
+import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 TOKEN_S = 0.002
@@ -57,6 +62,11 @@ def speculation(arguments):
     if text is None and not dotted:
         return None
     return {**json.loads(text or "{}"), **{key: value_of(arguments, prefix + key) for key in dotted}}
+
+
+def ids_of(words):
+    """The token ids of words."""
+    return [zlib.crc32(word.encode()) % 100_000 for word in words]
 
 
 class Model:
@@ -92,6 +102,7 @@ class Model:
         self.queued_s = self.first_token_s = self.per_token_s = self.between_s = self.whole_s = 0.0
         self.streams = 0  # answers of two tokens and more, which have a time per output token
         self.cache = set()
+        self.asked = {}
         self.serial = itertools.count(1)
         self.failed = 0.0
         self.ending = False
@@ -128,6 +139,16 @@ class Model:
             self.counts["hits"] += len(prompt.split()) if known else 0
         if not known:
             time.sleep(self.script.get("prefill_ms", 0) / 1000)
+
+    def score(self, ids):
+        """Rows of ``prompt_logprobs``: of an answer to a prompt that was asked before."""
+        known = next((n for n in range(len(ids), 0, -1) if tuple(ids[:n]) in self.asked), len(ids))
+        expected = self.asked.get(tuple(ids[:known]), [])
+        rows = [None, *({str(token): {"logprob": -0.1, "rank": 1}} for token in ids[1:known])]
+        for token, right in itertools.zip_longest(ids[known:], expected[: len(ids) - known]):
+            row = {str(token): {"logprob": -12.0, "rank": 2}}
+            rows.append({**row, str(right): {"logprob": 0.0, "rank": 1}} if right is not None else row)
+        return rows
 
     def timed(self, seconds):
         """Observe an answer, of which the steps took so long."""
@@ -254,9 +275,16 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         chat = "messages" in body
         prompt = body["messages"][-1]["content"] if chat else body["prompt"]
+        if body.get("prompt_logprobs") and not self.model.script.get("idless"):
+            choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": self.model.score(prompt)}
+            self.json({**self.head(body, chat=False), "choices": [choice]})
+            return
         if isinstance(prompt, list):
             prompt = " ".join(str(p.get("text", "")) if isinstance(p, dict) else str(p) for p in prompt)
         words = prompt.split()[: int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)]
+        asked, right = ids_of(prompt.split()), ids_of(words)
+        with self.model.lock:
+            self.model.asked[tuple(asked)] = right
         if self.model.speculating and self.model.script.get("other"):
             words = ["other", *words]
         if self.model.ending:
@@ -272,15 +300,17 @@ class Handler(BaseHTTPRequestHandler):
             self.model.prefill(prompt, body.get("cache_salt", ""))
             usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
             if body.get("stream"):
-                self.stream(body, words, usage, chat=chat)
+                self.stream(body, words, usage, asked, chat=chat)
             else:
                 steps = list(self.model.steps(words))
                 time.sleep(sum(seconds for seconds, _ in steps))
                 self.model.timed([seconds for seconds, _ in steps])
                 text = " ".join(word for _, step in steps for word in step)
                 content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-                choice = {"index": 0, "finish_reason": "length", **content}
-                self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage})
+                ids = {"token_ids": ids_of(words)} if self.shows_ids(body) else {}
+                choice = {"index": 0, "finish_reason": "length", **content, **ids}
+                asked_ids = {"prompt_token_ids": asked} if ids else {}
+                self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids})
         finally:
             self.model.leave()
         limit = self.model.script.get("exit_after")
@@ -295,7 +325,10 @@ class Handler(BaseHTTPRequestHandler):
             "model": body.get("model", self.model.names[0]),
         }
 
-    def stream(self, body, words, usage, *, chat):
+    def shows_ids(self, body):
+        return body.get("return_token_ids") and not self.model.script.get("idless")
+
+    def stream(self, body, words, usage, asked, *, chat):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream; charset=utf-8")
         self.send_header("Transfer-Encoding", "chunked")
@@ -309,9 +342,11 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(seconds)
             slept.append(seconds)
             text = ("" if first else " ") + " ".join(step)
-            first = False
             content = {"delta": {"content": text}} if chat else {"text": text}
-            self.event({**head, "choices": [{"index": 0, **content}]})
+            ids = {"token_ids": ids_of(step)} if self.shows_ids(body) else {}
+            asked_ids = {"prompt_token_ids": asked} if ids and first else {}
+            first = False
+            self.event({**head, "choices": [{"index": 0, **content, **ids}], **asked_ids})
         self.model.timed(slept)
         if (body.get("stream_options") or {}).get("include_usage"):
             self.event({**head, "choices": [], "usage": usage})

@@ -1,0 +1,182 @@
+"""Ask an engine for answers with their token ids, and let it score token ids.
+
+The requests leave from the process of the command, by the way of every other question to an arm: a loopback address, a
+unix socket, or the API server's port-forward to the arm's own pod. Nothing is timed here, so the client need not run
+beside the engine, and an answer never exists outside this process's memory: no file, argument, pod or log holds one.
+A request that failed is known by its status alone, because an engine's message may quote the request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from mpctl import bounded
+from mpctl.experiment.answers import Answer, Ask, Scored, ToolCall
+from mpctl.platform import http
+from mpctl.rollout.ports import Endpoint
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+_ANSWER_S = 300.0  # of one answer on a busy engine
+_ANSWER_BYTES = 64 * bounded.MEBIBYTE  # the scores of a long prompt: 100 bytes a token, 1,400 with 20 alternatives
+# Named, or the generation_config.json of one arm's model would set them for that arm alone.
+_NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+
+
+class _RefusedError(Exception):
+    """The reason why there is no answer, without a word of the request."""
+
+
+def ask(endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str) -> tuple[Answer, ...]:
+    """Return the answers in the order of ``asks``, ``concurrency`` at once. ``salt``: of the prefix cache, one per run
+    and arm: a session meets its own prefix, and nothing of another measurement."""
+    return _at_once(partial(_answer, endpoint, salt), asks, concurrency)
+
+
+def score(
+    endpoint: Endpoint, answers: Sequence[Answer], *, alternatives: int, concurrency: int, salt: str
+) -> tuple[Scored | None, ...]:
+    """Return the engine's own log probabilities of answers' token ids; None where it gives none. ``alternatives``: of
+    each token, 1 to 20. Every request is a prefill that reads no prefix cache."""
+    return _at_once(partial(_scored, endpoint, salt, alternatives), answers, concurrency)
+
+
+def _at_once(act: Callable[[_Item], _Result], items: Iterable[_Item], concurrency: int) -> tuple[_Result, ...]:
+    with ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="mpctl ask") as pool:
+        return tuple(pool.map(act, items))
+
+
+def _answer(endpoint: Endpoint, salt: str, ask: Ask) -> Answer:
+    body = {
+        **ask.body,
+        **_NEUTRAL,
+        "temperature": ask.temperature,
+        "top_p": ask.top_p,
+        "max_tokens": ask.max_tokens,
+        "logprobs": True,
+        "top_logprobs": 1,
+        "return_token_ids": True,
+        "cache_salt": salt,
+        "stream": ask.stream,
+    }
+    try:
+        received = _post(endpoint, "/v1/chat/completions", body)
+        parts = _events(received) if ask.stream else [_object(received)]
+        return _joined(parts, "delta" if ask.stream else "message")
+    except _RefusedError as refused:
+        return Answer(error=str(refused))
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return Answer(error="not an answer of the chat API")
+
+
+def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
+    """Join the parts of an answer: the chunks of a stream, or the whole of it."""
+    prompt_ids: list[int] = []
+    ids: list[int] = []
+    texts: dict[str, str] = {"content": "", "reasoning": ""}
+    calls: dict[int, list[str]] = {}
+    chosen: list[float] = []
+    best: list[float] = []
+    finish = ""
+    for part in parts:
+        prompt_ids += part.get("prompt_token_ids") or ()
+        for choice in part.get("choices") or ():
+            ids += choice.get("token_ids") or ()
+            finish = choice.get("finish_reason") or finish
+            message = choice.get(key) or {}
+            texts["content"] += message.get("content") or ""
+            texts["reasoning"] += message.get("reasoning") or message.get("reasoning_content") or ""
+            for position, call in enumerate(message.get("tool_calls") or ()):
+                name_and_arguments = calls.setdefault(call.get("index", position), ["", ""])
+                function = call.get("function") or {}
+                name_and_arguments[0] += function.get("name") or ""
+                name_and_arguments[1] += function.get("arguments") or ""
+            for token in (choice.get("logprobs") or {}).get("content") or ():
+                chosen.append(float(token["logprob"]))
+                best.append(max((float(top["logprob"]) for top in token["top_logprobs"]), default=chosen[-1]))
+    return Answer(
+        prompt_ids=tuple(prompt_ids),
+        ids=tuple(ids),
+        text=texts["content"],
+        reasoning=texts["reasoning"],
+        tool_calls=tuple(ToolCall(*call) for _, call in sorted(calls.items())),
+        finish=finish,
+        logprobs=tuple(chosen),
+        best=tuple(best),
+    )
+
+
+def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:
+    body = {
+        **_NEUTRAL,
+        "prompt": [*answer.prompt_ids, *answer.ids],
+        "max_tokens": 1,
+        "temperature": 0.0,
+        "prompt_logprobs": alternatives,
+        "cache_salt": salt,
+    }
+    try:
+        (choice,) = _object(_post(endpoint, "/v1/completions", body))["choices"]
+        rows = choice["prompt_logprobs"][len(answer.prompt_ids) :]
+        return _of_rows(answer.ids, rows)
+    except (_RefusedError, AttributeError, KeyError, IndexError, TypeError, ValueError):
+        return None
+
+
+def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, Mapping[str, Any]]]) -> Scored:
+    """Read a row per token: the log probabilities of the token itself and of the most likely ones, by token id.
+
+    Raises:
+        ValueError: there is not one row per token.
+    """
+    chosen, tops, likeliest = [], [], []
+    for token, row in zip(ids, rows, strict=True):
+        every = {int(other): float(entry["logprob"]) for other, entry in row.items()}
+        chosen.append(every[token])
+        tops.append(tuple(sorted(every.values(), reverse=True)))
+        likeliest.append(max(every, key=lambda other: (every[other], other == token)))
+    return Scored(tuple(chosen), tuple(tops), tuple(likeliest))
+
+
+def _post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> bytes:
+    """Return the body of an answer with status 200."""
+    try:
+        answer = http.request(
+            "POST",
+            f"{endpoint.base_url}{path}",
+            json={"model": endpoint.model, **body},
+            headers={"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {},
+            seconds=_ANSWER_S,
+            limit=_ANSWER_BYTES,
+            socket=http.SAME_USER if endpoint.same_user else endpoint.socket,
+        )
+    except http.NoAnswer:
+        raise _RefusedError("no complete answer") from None
+    if answer.status != 200:
+        raise _RefusedError(f"HTTP {answer.status}")
+    return answer.body
+
+
+def _object(text: str | bytes) -> dict[str, Any]:
+    record = bounded.loads(text)
+    if not isinstance(record, dict):
+        raise TypeError
+    return record
+
+
+def _events(body: bytes) -> Iterator[dict[str, Any]]:
+    """The objects of a stream of server-sent events, up to the one that ends it."""
+    for line in body.split(b"\n"):
+        data = line.removeprefix(b"data:").strip() if line.startswith(b"data:") else b""
+        if data == b"[DONE]":
+            return
+        if data:
+            event = _object(data)
+            if "error" in event:
+                raise _RefusedError("an error within the stream")
+            yield event
+    raise _RefusedError("the stream was cut off")

@@ -1,0 +1,168 @@
+"""Answers of an engine and its scores, as vLLM 0.32 sends them. All texts are made up here."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from mpctl.experiment.answers import Answer, Ask, Scored, ToolCall
+from mpctl.platform import answers
+from mpctl.rollout.ports import Endpoint
+
+SECRET = "the user's own words"
+
+
+@pytest.fixture
+def engine():
+    """Answers what ``respond`` makes of a body: a status and a text. ``bodies``: of the requests."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            server.bodies.append((self.path, body))
+            status, text = server.respond(body)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.bodies = []
+    server.endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "svc", "", token="key")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+    server.server_close()
+
+
+def stream(*parts, end="data: [DONE]\n\n"):
+    return "".join(f"data: {json.dumps(part)}\n\n" for part in parts) + end
+
+
+def chunk(delta, ids=(), **more):
+    return {"choices": [{"index": 0, "delta": delta, "token_ids": list(ids), **more}]}
+
+
+def ask_one(engine, respond, **changes):
+    engine.respond = respond
+    ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64, **changes)
+    (answer,) = answers.ask(engine.endpoint, [ask], concurrency=1, salt="salt")
+    return answer
+
+
+def test_a_stream_is_joined_to_the_answer_that_it_renders(engine):
+    def call(name=None, arguments=""):
+        return {"tool_calls": [{"index": 1, "function": {"name": name, "arguments": arguments}}]}
+
+    text = stream(
+        {"prompt_token_ids": [7, 8], **chunk({"role": "assistant", "reasoning": "hm"}, [1])},
+        chunk(
+            {"content": "a"},
+            [2],
+            logprobs={"content": [{"logprob": -0.5, "top_logprobs": [{"logprob": -0.25}]}]},
+        ),
+        chunk({"tool_calls": [{"index": 0, "function": {"name": "first", "arguments": "{}"}}]}, [3]),
+        chunk(call("second", '{"a":'), [4]),
+        chunk(call(arguments="1}"), [5], finish_reason="tool_calls"),
+        {"choices": [], "usage": {}},
+    )
+    assert ask_one(engine, lambda _: (200, text), stream=True) == Answer(
+        prompt_ids=(7, 8),
+        ids=(1, 2, 3, 4, 5),
+        text="a",
+        reasoning="hm",
+        tool_calls=(ToolCall("first", "{}"), ToolCall("second", '{"a":1}')),
+        finish="tool_calls",
+        logprobs=(-0.5,),
+        best=(-0.25,),
+    )
+
+
+def test_an_answer_in_one_piece_is_the_same_as_its_stream(engine):
+    message = {"content": None, "tool_calls": [{"function": {"name": "look", "arguments": "{}"}}]}
+    whole = {"prompt_token_ids": [7], "choices": [{"message": message, "token_ids": [1], "finish_reason": "stop"}]}
+    calls = [{"index": 0, "function": {"name": "look", "arguments": "{}"}}]
+    parts = {"prompt_token_ids": [7], **chunk({"tool_calls": calls}, [1], finish_reason="stop")}
+    assert ask_one(engine, lambda _: (200, json.dumps(whole))) == ask_one(
+        engine, lambda _: (200, stream(parts)), stream=True
+    )
+
+
+def test_every_sampling_field_is_named_and_each_request_has_the_salt(engine):
+    ask_one(engine, lambda _: (200, '{"choices": []}'), temperature=0.7, top_p=0.9)
+    ((path, body),) = engine.bodies
+    assert path == "/v1/chat/completions"
+    wanted = {
+        "model": "svc",
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "top_k": 0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "presence_penalty": 0.0,
+        "frequency_penalty": 0.0,
+        "max_tokens": 64,
+        "return_token_ids": True,
+        "cache_salt": "salt",
+        "stream": False,
+    }
+    assert wanted.items() <= body.items()
+
+
+@pytest.mark.parametrize(
+    ("response", "error"),
+    [
+        ((500, json.dumps({"error": {"message": SECRET}})), "HTTP 500"),
+        ((200, SECRET), "not an answer of the chat API"),
+        ((200, "[]"), "not an answer of the chat API"),
+        ((200, '{"choices": [{"message": {"content": 5}}]}'), "not an answer of the chat API"),
+        ((200, stream(chunk({"content": SECRET}), end="")), "the stream was cut off"),
+        ((200, stream({"error": {"message": SECRET}})), "an error within the stream"),
+    ],
+)
+def test_a_failed_request_is_an_error_without_a_word_of_it(engine, response, error):
+    assert ask_one(engine, lambda _: response, stream="data" in response[1]) == Answer(error=error)
+
+
+def test_an_engine_that_is_gone_gives_errors(engine):
+    gone = Endpoint("http://127.0.0.1:1", "svc", "")
+    ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64)
+    assert answers.ask(gone, [ask], concurrency=1, salt="s") == (Answer(error="no complete answer"),)
+    assert answers.score(gone, [Answer(prompt_ids=(1,), ids=(2,))], alternatives=1, concurrency=1, salt="s") == (None,)
+
+
+def test_scores_are_those_of_the_answers_own_tokens(engine):
+    rows = [None, {"8": {"logprob": -3.0}}, {"5": {"logprob": -2.0}, "6": {"logprob": -0.25}}, {"9": {"logprob": 0.0}}]
+    engine.respond = lambda _: (200, json.dumps({"choices": [{"prompt_logprobs": rows}]}))
+    answer = Answer(prompt_ids=(7, 8), ids=(5, 9))
+    (scored,) = answers.score(engine.endpoint, [answer], alternatives=1, concurrency=1, salt="other")
+    assert scored == Scored((-2.0, 0.0), ((-0.25, -2.0), (0.0,)), (6, 9))
+    assert scored.margins == (1.75, 0.0)
+    ((path, body),) = engine.bodies
+    assert path == "/v1/completions"
+    wanted = {"prompt": [7, 8, 5, 9], "max_tokens": 1, "prompt_logprobs": 1, "cache_salt": "other", "temperature": 0.0}
+    assert wanted.items() <= body.items()
+
+
+@pytest.mark.parametrize("rows", [None, [None, {}], [None, {}, {"6": {"logprob": 0.0}}, {"9": {"logprob": 0.0}}]])
+def test_rows_that_are_not_of_the_answer_are_no_score(engine, rows):
+    engine.respond = lambda _: (200, json.dumps({"choices": [{"prompt_logprobs": rows}]}))
+    answer = Answer(prompt_ids=(7, 8), ids=(5, 9))
+    assert answers.score(engine.endpoint, [answer], alternatives=1, concurrency=1, salt="s") == (None,)
+
+
+def test_answers_come_in_the_order_of_the_requests(engine):
+    barrier = threading.Barrier(4, timeout=10)
+
+    def respond(body):
+        barrier.wait()  # as many at once as were asked for
+        return 200, json.dumps({"choices": [{"message": {"content": body["messages"][0]["content"]}}]})
+
+    engine.respond = respond
+    asks = [Ask("own", {"messages": [{"role": "user", "content": str(n)}]}, 64) for n in range(8)]
+    received = answers.ask(engine.endpoint, asks, concurrency=4, salt="s")
+    assert [answer.text for answer in received] == [str(n) for n in range(8)]
