@@ -86,7 +86,7 @@ def _refuse_contradiction(cluster: Cluster, **flags: str | None) -> None:
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ClusterEndpoint:
     """``server`` is the https URL of the control plane, ``ca_data`` its certificate authority in base64."""
 
     server: str
@@ -102,7 +102,7 @@ class Token:
 
 
 class Cloud(Protocol):
-    def endpoint(self) -> Endpoint: ...
+    def endpoint(self) -> ClusterEndpoint: ...
 
     def token(self) -> Token: ...
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mpctl.cloud.cluster import Cluster, Endpoint, Token
+from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
 
@@ -110,7 +110,7 @@ class Eks:
         config = Config(connect_timeout=5, read_timeout=20)
         return self.session.client(service, region_name=self.cluster.location, config=config)
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ClusterEndpoint:
         with aws_errors("eks:DescribeCluster", self.cluster):
             client = self._client("eks")
             try:
@@ -122,7 +122,7 @@ class Eks:
             raise MpctlError(
                 f"{self.cluster.short} is {description.get('status')} and cannot be reached yet", hint=hint
             )
-        return Endpoint(description["endpoint"], description["certificateAuthority"]["data"])
+        return ClusterEndpoint(description["endpoint"], description["certificateAuthority"]["data"])
 
     def _absent(self, client: Any) -> InputError:
         hint = f"Is {self.cluster.location} the right region, and the account the right one?"

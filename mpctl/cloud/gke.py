@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-from mpctl.cloud.cluster import Cluster, Endpoint, Token
+from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
 
@@ -90,12 +90,12 @@ class Gke:
             self._client = cluster_manager(self.cluster)
         return self._client
 
-    def endpoint(self) -> Endpoint:
+    def endpoint(self) -> ClusterEndpoint:
         cluster = self._get("container.clusters.get")
         if not cluster.endpoint:
             hint = "Wait until it is RUNNING and try again"
             raise MpctlError(f"{self.cluster.short} is {cluster.status.name} and cannot be reached yet", hint=hint)
-        return Endpoint(f"https://{cluster.endpoint}", cluster.master_auth.cluster_ca_certificate)
+        return ClusterEndpoint(f"https://{cluster.endpoint}", cluster.master_auth.cluster_ca_certificate)
 
     def _get(self, action: str) -> Any:
         client = self.client

@@ -30,7 +30,7 @@ SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
 
 @dataclass(frozen=True)
-class Entry:
+class KubeconfigEntry:
     """One cluster, one user and one context of the same name. ``ca_data`` is base64; no field holds a secret."""
 
     name: str
@@ -75,7 +75,7 @@ def kubeconfig_path(flag: str | None, environment: Mapping[str, str]) -> Path:
     return Path(listed[0] if listed else "~/.kube/config").expanduser()
 
 
-def write_entry(path: Path, entry: Entry, *, use: bool = False) -> Written:
+def write_entry(path: Path, entry: KubeconfigEntry, *, use: bool = False) -> Written:
     """Adds or renews ``entry``; a second time it changes nothing."""
     path = path.resolve()  # a symbolic link stays one
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -89,7 +89,7 @@ def write_entry(path: Path, entry: Entry, *, use: bool = False) -> Written:
     return Written(path, True, backup, current)
 
 
-def merged(text: str, entry: Entry, *, use: bool, file: str) -> tuple[str, bool]:
+def merged(text: str, entry: KubeconfigEntry, *, use: bool, file: str) -> tuple[str, bool]:
     """``text`` with ``entry`` in it, and whether it is the current context."""
     yaml = YAML()
     yaml.preserve_quotes = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import commands
-from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, annotation, full_name, label, since_s, title, value_at
+from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, annotation, full_name, label, since_s, title, value_at
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"
@@ -53,13 +53,13 @@ def service_of(item: KubeObject) -> str:
     return str(label(item, SERVICE))
 
 
-def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
+def check_unread(facts: ClusterFacts) -> Iterator[Symptom]:
     """One finding per reason: a user with few rights would otherwise get twenty."""
     reasons: dict[str, list[str]] = {}
     for resource, reason in sorted(facts.unread.items()):
         reasons.setdefault(reason, []).append(resource)
     for reason, resources in reasons.items():
-        yield Finding(
+        yield Symptom(
             "unread",
             "note",
             ", ".join(resources),
@@ -69,19 +69,19 @@ def check_unread(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
+def check_rights(facts: ClusterFacts) -> Iterator[Symptom]:
     if facts.denied is None:
         return
     where = f"namespace {facts.namespace}" if facts.namespace else "all namespaces"
     if not facts.denied:
-        yield Finding("rights", "ok", "current user", f"may make every call that mpctl makes in {where}")
+        yield Symptom("rights", "ok", "current user", f"may make every call that mpctl makes in {where}")
         return
     by_command: dict[str, list[str]] = {}
     for denied in facts.denied:
         for command in denied.commands:
             by_command.setdefault(command, []).append(denied.call)
     for command, calls in sorted(by_command.items()):
-        yield Finding(
+        yield Symptom(
             "rights",
             "warn",
             f"mpctl {command}",
@@ -92,7 +92,7 @@ def check_rights(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
+def check_leases(facts: ClusterFacts) -> Iterator[Symptom]:
     for lease in leases_of(facts):
         if not value_at(lease, "spec", "holderIdentity"):
             continue
@@ -100,9 +100,9 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
         age = since_s(value_at(lease, "spec", "renewTime"), facts.now)
         name = service_of(lease)
         if is_held(lease, facts):
-            yield Finding("lease", "note", title("Lease", lease), f"service {name} is locked by {holder}")
+            yield Symptom("lease", "note", title("Lease", lease), f"service {name} is locked by {holder}")
         elif age is not None:
-            yield Finding(
+            yield Symptom(
                 "lease-stale",
                 "warn",
                 title("Lease", lease),
@@ -113,18 +113,18 @@ def check_leases(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
+def check_leftovers(facts: ClusterFacts) -> Iterator[Symptom]:
     """Interrupted operations, leftover candidates, and objects that look like a ledger's."""
     for described in facts.look_alikes:
         subject, _, text = described.partition(" of ")
-        yield Finding(
+        yield Symptom(
             "ledger-look-alike", "warn", subject, f"of {text}", "delete what owns it", "docs/explanation/kubernetes.md"
         )
     services = {full_name(s): s for s in facts.listed("inferenceservices")}
     for (namespace, name), operation in sorted(facts.unfinished.items()):
         leases = [x for x in leases_of(facts) if (full_name(x)[0], service_of(x)) == (namespace, name)]
         if not any(is_held(lease, facts) for lease in leases):
-            yield Finding(
+            yield Symptom(
                 "unfinished",
                 "warn",
                 f"service {namespace}/{name}",
@@ -141,7 +141,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
         retire = commands.line("retire", baseline, namespace=namespace)
         delete = f"{commands.kubectl('delete', 'inferenceservice', name, namespace=namespace)} when nothing uses it"
         if (namespace, baseline) not in services:
-            yield Finding(
+            yield Symptom(
                 "candidate-orphan",
                 "warn",
                 subject,
@@ -150,7 +150,7 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Finding]:
                 "docs/how-to/rollout.md",
             )
         elif (namespace, baseline) not in facts.unfinished:
-            yield Finding(
+            yield Symptom(
                 "candidate-left",
                 "note",
                 subject,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mpctl import commands
 from mpctl.doctor.access import holder_of
-from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, annotation, full_name, list_at, title, value_at
+from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, annotation, full_name, list_at, title, value_at
 
 CLASS = "serving.kserve.io/autoscalerClass"
 _AUTOSCALING = "docs/how-to/autoscaling.md"
@@ -31,7 +31,7 @@ def scalers_of(facts: ClusterFacts, service: KubeObject) -> list[tuple[str, Kube
     return scalers
 
 
-def check_names(facts: ClusterFacts) -> Iterator[Finding]:
+def check_names(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         scaler = annotation(service, CLASS)
         for kind, autoscaler in scalers_of(facts, service):
@@ -39,7 +39,7 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
                 o.get("kind") == "InferenceService" for o in list_at(autoscaler, "metadata", "ownerReferences")
             )
             if kind == "HPA" and full_name(autoscaler)[1] == predictor(service) and not by_kserve:
-                yield Finding(
+                yield Symptom(
                     "hpa-name",
                     "fail",
                     title("HPA", autoscaler),
@@ -49,7 +49,7 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
                 )
             if not by_kserve and scaler != "external":
                 annotated = f"{CLASS} is {scaler}" if scaler else f"it has no annotation {CLASS}"
-                yield Finding(
+                yield Symptom(
                     "autoscaler-class",
                     "warn",
                     title("InferenceService", service),
@@ -60,11 +60,11 @@ def check_names(facts: ClusterFacts) -> Iterator[Finding]:
                 )
 
 
-def check_many(facts: ClusterFacts) -> Iterator[Finding]:
+def check_many(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, service)]
         if len(titles) > 1:
-            yield Finding(
+            yield Symptom(
                 "autoscaler-twice",
                 "fail",
                 title("InferenceService", service),
@@ -74,7 +74,7 @@ def check_many(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
+def check_bounds(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         for kind, autoscaler in scalers_of(facts, service):
             keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
@@ -83,7 +83,7 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
             if least == most and full_name(service) in facts.unfinished:
                 yield from _pinned(facts, service, title(kind, autoscaler))
             elif least == 0:
-                yield Finding(
+                yield Symptom(
                     "autoscaler-minimum",
                     "warn",
                     title(kind, autoscaler),
@@ -93,11 +93,11 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Finding]:
                 )
 
 
-def _pinned(facts: ClusterFacts, service: KubeObject, subject: str) -> Iterator[Finding]:
+def _pinned(facts: ClusterFacts, service: KubeObject, subject: str) -> Iterator[Symptom]:
     if holder_of(facts, service) is None:
         namespace, name = full_name(service)
         resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
-        yield Finding(
+        yield Symptom(
             "autoscaler-pinned",
             "fail",
             subject,

@@ -5,19 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from mpctl.doctor import access, autoscaling, gpus, kserve, services
-from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Finding
+from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Symptom
 
-Check = Callable[[ClusterFacts], Iterator[Finding]]
-CHECKS: tuple[Check, ...] = (
-    *kserve.CHECKS,
-    *gpus.CHECKS,
-    *autoscaling.CHECKS,
-    *services.CHECKS,
-    *access.CHECKS,
-)
+Check = Callable[[ClusterFacts], Iterator[Symptom]]
+CHECKS: tuple[Check, ...] = (*kserve.CHECKS, *gpus.CHECKS, *autoscaling.CHECKS, *services.CHECKS, *access.CHECKS)
 
 
-def diagnose(facts: ClusterFacts) -> tuple[Finding, ...]:
+def diagnose(facts: ClusterFacts) -> tuple[Symptom, ...]:
     """Every finding: failures, warnings, notes, then what is in order; the checks' own order within each."""
     findings = [finding for check in CHECKS for finding in check(facts)]
     return tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity)))

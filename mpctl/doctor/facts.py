@@ -19,7 +19,7 @@ SEVERITIES: tuple[Severity, ...] = ("fail", "warn", "note", "ok")
 
 
 @dataclass(frozen=True)
-class Finding:
+class Symptom:
     """``id`` is stable, for scripts. ``subject``: the object, as ``kind namespace/name``. ``cause``: the state and
     why it matters. ``fix``: the next step, empty for ``ok``. ``source``: the issue, document or measurement behind it.
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from mpctl import commands
 from mpctl.doctor.facts import (
     ClusterFacts,
-    Finding,
     KubeObject,
     Severity,
+    Symptom,
     age_s,
     full_name,
     label,
@@ -54,11 +54,11 @@ def devices_of(facts: ClusterFacts, node: str) -> int | None:
     return len({d.get("name") for s in slices for d in list_at(s, "spec", "devices")}) if slices else None
 
 
-def check_nodes(facts: ClusterFacts) -> Iterator[Finding]:
+def check_nodes(facts: ClusterFacts) -> Iterator[Symptom]:
     nodes = facts.read("nodes")
     if nodes is None or any(is_gpu_node(n) or devices_of(facts, full_name(n)[1]) for n in nodes):
         return
-    yield Finding(
+    yield Symptom(
         "gpu-nodes",
         "warn",
         "cluster",
@@ -73,13 +73,13 @@ def _claiming(facts: ClusterFacts) -> list[KubeObject]:
     return [s for s in facts.listed("inferenceservices") if list_at(s, "spec", "predictor", "resourceClaims")]
 
 
-def check_dra(facts: ClusterFacts) -> Iterator[Finding]:
+def check_dra(facts: ClusterFacts) -> Iterator[Symptom]:
     versions, services = facts.groups.get(DRA, ()), _claiming(facts)
     if "v1" in versions:
-        yield Finding("dra-api", "ok", _SERVER, f"serves {DRA}/v1")
+        yield Symptom("dra-api", "ok", _SERVER, f"serves {DRA}/v1")
     elif services and "discovery" not in facts.unread:
         served = f"{DRA} only as {', '.join(versions)}" if versions else f"no {DRA}"
-        yield Finding(
+        yield Symptom(
             "dra-api",
             "fail",
             _SERVER,
@@ -89,18 +89,18 @@ def check_dra(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_driver(facts: ClusterFacts) -> Iterator[Finding]:
+def check_driver(facts: ClusterFacts) -> Iterator[Symptom]:
     classes, nodes = facts.read("deviceclasses"), facts.read("nodes")
     if classes is None or "v1" not in facts.groups.get(DRA, ()):
         return
     subject = f"DeviceClass {DRIVER}"
     if any(value_at(c, "metadata", "name") == DRIVER for c in classes):
-        yield Finding("dra-driver", "ok", subject, "exists")
+        yield Symptom("dra-driver", "ok", subject, "exists")
         return
     if not _claiming(facts):
         return
     plugin = sum(allocatable(n) for n in nodes or ())
-    yield Finding(
+    yield Symptom(
         "dra-driver",
         "fail",
         subject,
@@ -111,7 +111,7 @@ def check_driver(facts: ClusterFacts) -> Iterator[Finding]:
     )
 
 
-def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
+def check_slices(facts: ClusterFacts) -> Iterator[Symptom]:
     nodes = facts.read("nodes")
     driver = any(value_at(c, "metadata", "name") == DRIVER for c in facts.listed("deviceclasses"))
     if nodes is None or not driver or facts.read("resourceslices") is None:
@@ -122,7 +122,7 @@ def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
     for node in gpus:
         name = full_name(node)[1]
         if counts[name]:
-            yield Finding("dra-slices", "ok", title("node", node), f"publishes {counts[name]} GPUs")
+            yield Symptom("dra-slices", "ok", title("node", node), f"publishes {counts[name]} GPUs")
             continue
         symptom = "publishes a ResourceSlice without devices" if counts[name] == 0 else "publishes no ResourceSlice"
         young = (age_s(node, facts.now) or _GRACE_S) < _GRACE_S
@@ -131,13 +131,13 @@ def check_slices(facts: ClusterFacts) -> Iterator[Finding]:
             cause, fix = "the node is young", "wait ten minutes after it is Ready"
         source = "kubernetes/autoscaler#7530" if young else _DRIVER
         severity: Severity = "note" if young else "warn" if allocatable(node) else "fail"
-        yield Finding("dra-slices", severity, title("node", node), f"{symptom} of {DRIVER}: {cause}", fix, source)
+        yield Symptom("dra-slices", severity, title("node", node), f"{symptom} of {DRIVER}: {cause}", fix, source)
 
 
-def check_double(facts: ClusterFacts) -> Iterator[Finding]:
+def check_double(facts: ClusterFacts) -> Iterator[Symptom]:
     for node in facts.listed("nodes"):
         if allocatable(node) and devices_of(facts, full_name(node)[1]):
-            yield Finding(
+            yield Symptom(
                 "gpu-twice",
                 "fail",
                 title("node", node),

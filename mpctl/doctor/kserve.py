@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mpctl.doctor.facts import ClusterFacts, Finding, KubeObject, label, list_at, title, value_at
+from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, label, list_at, title, value_at
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"
@@ -16,11 +16,11 @@ _SUBJECT = "KServe"
 _NOTES = "KServe release notes"
 
 
-def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
+def check_installed(facts: ClusterFacts) -> Iterator[Symptom]:
     if "discovery" in facts.unread:
         return
     if "v1beta1" not in facts.groups.get(GROUP, ()):
-        yield Finding(
+        yield Symptom(
             "kserve-missing",
             "fail",
             _SUBJECT,
@@ -34,7 +34,7 @@ def check_installed(facts: ClusterFacts) -> Iterator[Finding]:
         return
     for controller in controllers:
         if not value_at(controller, "status", "availableReplicas"):
-            yield Finding(
+            yield Symptom(
                 "kserve-controller",
                 "fail",
                 title("Deployment", controller),
@@ -65,14 +65,14 @@ def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:
     return (0, 15), "neither storageUris nor canary in the schema: older than 0.16"
 
 
-def check_version(facts: ClusterFacts) -> Iterator[Finding]:
+def check_version(facts: ClusterFacts) -> Iterator[Symptom]:
     if "v1beta1" not in facts.groups.get(GROUP, ()):
         return
     version, how = kserve_version(facts)
     if version is None:
-        yield Finding("kserve-version", "note", _SUBJECT, "its version is unknown; version checks are skipped")
+        yield Symptom("kserve-version", "note", _SUBJECT, "its version is unknown; version checks are skipped")
     elif version < (0, 16):
-        yield Finding(
+        yield Symptom(
             "kserve-version",
             "warn",
             _SUBJECT,
@@ -81,7 +81,7 @@ def check_version(facts: ClusterFacts) -> Iterator[Finding]:
             _NOTES + " 0.16",
         )
     else:
-        yield Finding("kserve-version", "ok", _SUBJECT, f"{version[0]}.{version[1]} ({how})")
+        yield Symptom("kserve-version", "ok", _SUBJECT, f"{version[0]}.{version[1]} ({how})")
 
 
 def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
@@ -98,20 +98,20 @@ def config_of(facts: ClusterFacts) -> dict[str, Any] | None:
     return sections
 
 
-def check_config(facts: ClusterFacts) -> Iterator[Finding]:
+def check_config(facts: ClusterFacts) -> Iterator[Symptom]:
     config = config_of(facts)
     subject = f"ConfigMap {facts.kserve_namespace}/{CONFIG}"
     if config is None:
         return
     for section in ("deploy", "ingress", "storageInitializer"):
         if isinstance(config.get(section), str):
-            yield Finding(
+            yield Symptom(
                 "kserve-config", "fail", subject, f"section {section} is not JSON: the controller cannot read it",
                 f"kubectl -n {facts.kserve_namespace} edit configmap {CONFIG}", "KServe administrator guide",
             )  # fmt: skip
     gateway = str(value_at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
     if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
-        yield Finding(
+        yield Symptom(
             "kserve-gateway",
             "fail",
             subject,
@@ -121,7 +121,7 @@ def check_config(facts: ClusterFacts) -> Iterator[Finding]:
         )
 
 
-def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
+def check_webhooks(facts: ClusterFacts) -> Iterator[Symptom]:
     for resource, kind in (
         ("mutatingwebhookconfigurations", "MutatingWebhookConfiguration"),
         ("validatingwebhookconfigurations", "ValidatingWebhookConfiguration"),
@@ -131,13 +131,13 @@ def check_webhooks(facts: ClusterFacts) -> Iterator[Finding]:
                 yield from _webhooks(facts, configuration, title(kind, configuration))
 
 
-def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> Iterator[Finding]:
+def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> Iterator[Symptom]:
     silent: set[str] = set()
     called: set[str] = set()
     for hook in list_at(configuration, "webhooks"):
         client = hook.get("clientConfig") or {}
         if not client.get("caBundle"):
-            yield Finding(
+            yield Symptom(
                 "kserve-webhook",
                 "fail",
                 subject,
@@ -146,7 +146,7 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
                 "cert-manager documentation, CA injector",
             )
         elif client.get("url"):
-            yield Finding("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
+            yield Symptom("kserve-webhook", "ok", subject, f"webhook {hook.get('name')} is called at {client['url']}")
         service = value_at(client, "service", "name")
         if service:
             called.add(service)
@@ -159,7 +159,7 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
         if not ready:
             silent.add(service)
     for service in sorted(silent):
-        yield Finding(
+        yield Symptom(
             "kserve-webhook",
             "fail",
             subject,
@@ -168,7 +168,7 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
             "KServe administrator guide",
         )
     if called and not silent:
-        yield Finding("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(called))}")
+        yield Symptom("kserve-webhook", "ok", subject, f"answered by {', '.join(sorted(called))}")
 
 
 CHECKS = (check_installed, check_version, check_config, check_webhooks)

@@ -14,8 +14,8 @@ from mpctl.doctor.autoscaling import predictor
 from mpctl.doctor.facts import (
     SERVICE_LABEL,
     ClusterFacts,
-    Finding,
     KubeObject,
+    Symptom,
     age_s,
     annotation,
     condition,
@@ -49,14 +49,14 @@ def engine_of(deployment: KubeObject) -> KubeObject | None:
     return next((c for c in containers if c.get("name") == _ENGINE), containers[0] if containers else None)
 
 
-def check_probes(facts: ClusterFacts) -> Iterator[Finding]:
+def check_probes(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         engine = engine_of(facts.of("deployments", full_name(service)[0], predictor(service)) or {})
         if engine is None:
             continue
         ready = engine.get("readinessProbe") or {}
         if not {"httpGet", "exec", "grpc"} & set(ready):
-            yield Finding(
+            yield Symptom(
                 "probe-tcp",
                 "warn",
                 _title(service),
@@ -67,7 +67,7 @@ def check_probes(facts: ClusterFacts) -> Iterator[Finding]:
             )
 
 
-def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
+def check_stuck(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         namespace, name = full_name(service)
         deployment = facts.of("deployments", namespace, predictor(service))
@@ -78,7 +78,7 @@ def check_stuck(facts: ClusterFacts) -> Iterator[Finding]:
         if not reasons:
             continue
         healthy = is_true(service, "Ready")
-        yield Finding(
+        yield Symptom(
             "ready-but-stuck" if healthy else "not-ready",
             "fail",
             _title(service),
@@ -121,7 +121,7 @@ def _claims(facts: ClusterFacts, pod: KubeObject) -> str:
     return f" ({'; '.join(reasons)})" if reasons else ""
 
 
-def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
+def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
     """The default strategy starts the new pod first, which never starts without a free GPU."""
     if facts.read("nodes") is None or facts.read("resourceslices") is None or facts.read("resourceclaims") is None:
         return
@@ -135,7 +135,7 @@ def check_surge(facts: ClusterFacts) -> Iterator[Finding]:
             rolling, "maxSurge"
         ) not in (0, "0%")
         if surges and not free:
-            yield Finding(
+            yield Symptom(
                 "surge-deadlock",
                 "warn",
                 _title(service),
@@ -158,7 +158,7 @@ def _with_kinds(facts: ClusterFacts) -> KubeObject:
     }
 
 
-def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
+def check_claims(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         deployment = facts.of("deployments", full_name(service)[0], predictor(service))
         pod = value_at(deployment, "spec", "template", "spec")
@@ -169,7 +169,7 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
         offered = [c.get("name") for c in list_at(pod, "resourceClaims")]
         image = str(engine.get("image"))
         if claimed and "vllm-openai-cpu" in image:
-            yield Finding(
+            yield Symptom(
                 "cpu-image",
                 "fail",
                 _title(service),
@@ -178,7 +178,7 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
                 MEASURED,
             )
         if claimed and value_at(engine, "resources", "limits", LIMIT):
-            yield Finding(
+            yield Symptom(
                 "gpu-asked-twice",
                 "fail",
                 _title(service),
@@ -188,7 +188,7 @@ def check_claims(facts: ClusterFacts) -> Iterator[Finding]:
             )
         unknown = [name for name in claimed if name not in offered]
         if unknown:
-            yield Finding(
+            yield Symptom(
                 "claim-unknown",
                 "fail",
                 _title(service),
@@ -204,12 +204,12 @@ def _rollout(service: KubeObject) -> str:
     return commands.line("rollout", name, "--spec", "METHOD", namespace=namespace)
 
 
-def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
+def check_specs(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         mode = annotation(service, MODE) or str(value_at(service, "status", "deploymentMode") or "Standard")
         standard = mode in ("Standard", "RawDeployment")
         if list_at(service, "spec", "canary"):
-            yield Finding(
+            yield Symptom(
                 "native-canary",
                 "warn",
                 _title(service),
@@ -219,7 +219,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
                 "kserve/kserve#5335, #5912, #5984",
             )
         if standard and value_at(service, "spec", "predictor", "canaryTrafficPercent") is not None:
-            yield Finding(
+            yield Symptom(
                 "canary-ignored",
                 "warn",
                 _title(service),
@@ -229,13 +229,13 @@ def check_specs(facts: ClusterFacts) -> Iterator[Finding]:
             )
         stopped = annotation(service, STOP)
         if stopped == "true":
-            yield Finding(
+            yield Symptom(
                 "stopped", "note", _title(service), f"is stopped by its annotation {STOP}",
                 "remove the annotation to start it", "KServe documentation",
             )  # fmt: skip
         owner = facts.owners.get(full_name(service))
         if owner:
-            yield Finding(
+            yield Symptom(
                 "owned",
                 "note",
                 _title(service),
@@ -305,7 +305,7 @@ def _is_vllm(container: KubeObject) -> bool:
     return is_vllm_start(str(container.get("image") or ""), words, [str(argument) for argument in args])
 
 
-def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:
+def check_request_path(facts: ClusterFacts) -> Iterator[Symptom]:
     """Answers that a route cuts, requests that a stopping pod loses, and pods that may be evicted together."""
     budgets = facts.read("poddisruptionbudgets")
     for workload in _engines(facts):
@@ -317,7 +317,7 @@ def check_request_path(facts: ClusterFacts) -> Iterator[Finding]:
         pod, engine = value_at(workload.template, "spec"), workload.engine
         image, budget = str(engine.get("image") or ""), workload.missing_budget(budgets)
         for warning in path_findings(workload.kind, limits, pod, engine, image=image, budget=budget):
-            yield Finding(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
+            yield Symptom(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
 
 
 CHECKS = (check_request_path, check_probes, check_stuck, check_surge, check_claims, check_specs)

@@ -180,7 +180,7 @@ def _answer_s(engines: Mapping[str, Counters]) -> float | None:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ArmsReading:
     """The counters of every pod of both arms at one moment, ``at`` seconds of a clock that never goes back."""
 
     at: float
@@ -225,7 +225,7 @@ class UsersTraffic(Record):
     stopped: str = ""
 
 
-def between(before: Reading, after: Reading) -> TrafficWindow:
+def between(before: ArmsReading, after: ArmsReading) -> TrafficWindow:
     """Subtract two readings.
 
     Raises:
@@ -251,10 +251,10 @@ class WindowCutter:
     shortest_s: float
     fewest: float
     begins_at: float = -math.inf
-    _readings: list[Reading] = field(default_factory=list)  # the first of the open window
+    _readings: list[ArmsReading] = field(default_factory=list)  # the first of the open window
     _batch: float = 0.0
 
-    def add(self, reading: Reading) -> TrafficWindow | None:
+    def add(self, reading: ArmsReading) -> TrafficWindow | None:
         """The window that ends with this reading; None while it is open."""
         if reading.at < self.begins_at:
             return None
@@ -265,7 +265,7 @@ class WindowCutter:
             return None if window is None else replace(window, batch=batch)
         return None
 
-    def _window(self, reading: Reading) -> TrafficWindow | None:
+    def _window(self, reading: ArmsReading) -> TrafficWindow | None:
         try:
             return between(self._readings[0], reading) if self._readings else None
         except CounterError:

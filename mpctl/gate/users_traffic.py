@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from mpctl import formatting
 from mpctl.experiment.counters import Window
-from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic
+from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval, Stage, Trimmed, ratio_interval, widened
 
@@ -193,7 +193,7 @@ class HarmWatch:
         """Begin a step with another share: what a candidate does under a small load says little of a larger one."""
         self._step = _Evidence()
 
-    def add(self, window: TrafficWindow, reading: Reading) -> str:
+    def add(self, window: TrafficWindow, reading: ArmsReading) -> str:
         """Return why the candidate must be stopped after this reading; "" while nothing shows that."""
         limit, slow = self.policy.max_tpot_ratio, ""
         for evidence, tests in ((self._every, 2), (self._step, 2 * self.steps)):
@@ -206,7 +206,7 @@ class HarmWatch:
                 )
         return self._queued(reading) or slow
 
-    def _queued(self, reading: Reading) -> str:
+    def _queued(self, reading: ArmsReading) -> str:
         ours, theirs = (sum(c.waiting or 0.0 for c in arm.values()) for arm in (reading.candidate, reading.baseline))
         self._waiting = self._waiting + 1 if ours and not theirs else 0
         if self._waiting < _HARM_WAITING:

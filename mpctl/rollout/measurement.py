@@ -42,7 +42,7 @@ _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
 @dataclass(frozen=True)
-class Measured(StepResult):
+class MeasuredRounds(StepResult):
     """Rounds and blocks that were measured, and why the measurement ended."""
 
     rounds: int
@@ -91,7 +91,7 @@ class Measurement:
     _pending: dict[str, dict[str, Any]] = field(default_factory=dict)  # written with the next round
     _raw: dict[str, dict[str, Any]] = field(default_factory=dict)
 
-    def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> Measured:
+    def measure(self, arms: tuple[str, ...] = (BASELINE, CANDIDATE)) -> MeasuredRounds:
         """All rounds of ``arms``, or fewer: it ends early when the gate has decided, when the time is over, or, with
         the candidate alone, where the baseline ended.
 
@@ -150,7 +150,7 @@ class Measurement:
             self._note_conditions(arm)
         self._calibrate()
 
-    def _measure(self, arms: tuple[str, ...]) -> Measured:
+    def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
         self._prepare(arms)
         done, why = 0, "all rounds are measured"
         while done < self.workload.repeats:
@@ -180,7 +180,7 @@ class Measurement:
                     f"{formatting.share(LEAST_CHANCE, 0)} of cases"
                 )
                 break
-        return Measured(done, done * len(arms) * len(self.workload.cells), why)
+        return MeasuredRounds(done, done * len(arms) * len(self.workload.cells), why)
 
     def interim(self, number: int) -> tuple[Analysis, Verdict]:
         """Ask the gate after ``number`` rounds. The intervals are adjusted for repeated interim analyses."""
@@ -362,8 +362,7 @@ class Measurement:
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
-                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
-                hint="run the same command again",
+                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}", hint="run the same command again"
             ) from error
         if repeat == 0 and (why := saturation(self._calibration(), sent.result)):
             self.progress.note(f"{cell.label}, {arm}: {why}")

@@ -60,7 +60,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Option:
+class PlacementOption:
     """A placement for a service. ``fault``: why it is not possible, with what it needs; ``effect``: on users."""
 
     placement: Placement
@@ -76,14 +76,14 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Choice:
+class PlacementChoice:
     """The chosen placement with its reason, and the other options. ``share``: percentage of users' requests that the
     candidate gets copies of, or answers."""
 
     placement: Placement
     why: str
     minutes: float = 0.0
-    others: tuple[Option, ...] = ()
+    others: tuple[PlacementOption, ...] = ()
     share: int = 0
 
     def describe(self) -> str:
@@ -100,7 +100,7 @@ _NAMES = {
 }
 
 
-def choose_placement(users: UserLoad, room: Room, asked: Asked) -> Choice:
+def choose_placement(users: UserLoad, room: Room, asked: Asked) -> PlacementChoice:
     """Choose the engines to measure.
 
     Raises:
@@ -110,7 +110,7 @@ def choose_placement(users: UserLoad, room: Room, asked: Asked) -> Choice:
     if asked.placement is not None:
         return _as_asked(asked.placement, users, options)
     if not users.seen and (not users.earlier or options[Placement.PAIR].fault):
-        return Choice(Placement.SERVICE, f"{_sentence(users.describe())}{_later(users)}")
+        return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{_later(users)}")
     order = [Placement.PAIR, Placement.MIRROR, Placement.SPLIT, Placement.TURNS]
     chosen = next((options[name] for name in order if not options[name].fault), None)
     if chosen is None:
@@ -122,7 +122,7 @@ def choose_placement(users: UserLoad, room: Room, asked: Asked) -> Choice:
     return _chosen(chosen, users, options)
 
 
-def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, Option]) -> Choice:
+def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, PlacementOption]) -> PlacementChoice:
     if placement is Placement.SERVICE:
         if users.seen:
             raise Refused(
@@ -130,7 +130,7 @@ def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, Op
                 "engines would look up to 1.23x faster",
                 hint=f"{_OUT}, or leave --measure-on out",
             )
-        return Choice(placement, f"{_sentence(users.describe())}{_later(users)}")
+        return PlacementChoice(placement, f"{_sentence(users.describe())}{_later(users)}")
     option = options[placement]
     if option.fault:
         possible = [name.value for name, other in options.items() if not other.fault]
@@ -139,7 +139,7 @@ def _as_asked(placement: Placement, users: UserLoad, options: dict[Placement, Op
     return _chosen(option, users, options)
 
 
-def _chosen(option: Option, users: UserLoad, options: dict[Placement, Option]) -> Choice:
+def _chosen(option: PlacementOption, users: UserLoad, options: dict[Placement, PlacementOption]) -> PlacementChoice:
     others = [other for name, other in options.items() if name is not option.placement]
     load = _sentence(users.describe())
     if users.seen:
@@ -155,7 +155,7 @@ def _chosen(option: Option, users: UserLoad, options: dict[Placement, Option]) -
         per_pod = users.requests_per_s / (users.pods + (option.placement is Placement.SPLIT))
         judged = f" Judged at {per_pod:.2g} requests/s per pod; saturation is not judged."
     why = f"{load} {how}, about {math.ceil(option.minutes)} min, {option.effect}.{judged}"
-    return Choice(option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods))
+    return PlacementChoice(option.placement, why, option.minutes, tuple(others), share_of(option.placement, users.pods))
 
 
 def _later(users: UserLoad) -> str:
@@ -190,11 +190,11 @@ def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) ->
     return workload
 
 
-def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, Option]:
+def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, PlacementOption]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
     options = (
-        Option(Placement.PAIR, pair, _pair_fault(room), "users unaffected"),
+        PlacementOption(Placement.PAIR, pair, _pair_fault(room), "users unaffected"),
         _by_users(Placement.MIRROR, users, room, asked, "users unaffected"),
         _turns(room, asked),
         _by_users(Placement.SPLIT, users, room, asked, _split_effect(users)),
@@ -211,7 +211,7 @@ def _pair_fault(room: Room) -> str:
     return f"needs room for 2 engines, {free} free" + (f" ({room.shortage})" if room.shortage else "")
 
 
-def _turns(room: Room, asked: Asked) -> Option:
+def _turns(room: Room, asked: Asked) -> PlacementOption:
     effect = "users unaffected"
     minutes = 2 * (room.pairs * room.start_s + room.block_s) / 60
     fault = room.fault
@@ -224,7 +224,7 @@ def _turns(room: Room, asked: Asked) -> Option:
             f"about {math.ceil(minutes)} min, as {2 * room.pairs} engine starts take {room.start_s:.0f} s each, above "
             f"--measure-limit of {asked.limit_s / 60:.0f} min"
         )
-    return Option(Placement.TURNS, minutes, fault, effect)
+    return PlacementOption(Placement.TURNS, minutes, fault, effect)
 
 
 def _split_effect(users: UserLoad) -> str:
@@ -236,13 +236,13 @@ def _split_effect(users: UserLoad) -> str:
     )
 
 
-def _by_users(placement: Placement, users: UserLoad, room: Room, asked: Asked, effect: str) -> Option:
+def _by_users(placement: Placement, users: UserLoad, room: Room, asked: Asked, effect: str) -> PlacementOption:
     """Mirror or split: users' requests are what is measured."""
     mirrors = placement is Placement.MIRROR
     share = share_of(placement, users.pods)
     to_candidate = users.requests_per_s * share / 100
     minutes = max(_NEEDED / to_candidate / 60, _LEAST_MIN) if to_candidate else math.inf
-    return Option(placement, minutes, _users_fault(mirrors, share, minutes, users, room, asked), effect)
+    return PlacementOption(placement, minutes, _users_fault(mirrors, share, minutes, users, room, asked), effect)
 
 
 def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, asked: Asked) -> str:  # noqa: PLR0911

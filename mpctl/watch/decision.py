@@ -20,7 +20,7 @@ _DAY_S = 86400.0
 ACTIONABLE = frozenset({Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_TO_ZERO, Signal.NO_DRAFTS})
 
 
-class Act(StrEnum):
+class WatchAct(StrEnum):
     """The action of the watch."""
 
     NOTHING = "nothing"
@@ -75,45 +75,47 @@ class Fleet:
 
 
 @dataclass(frozen=True)
-class Decision:
+class WatchDecision:
     """``act`` with its reason for people; ``rung``: where a fallback goes."""
 
-    act: Act
+    act: WatchAct
     reason: str
     rung: Rung | None = None
     brake: bool = False
 
 
-def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
+def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     """Decide about one service."""
     decision = _decided(policy, assessment, situation, fleet)
-    acts = decision.act not in (Act.NOTHING, Act.REPORT, Act.HOLD)
+    acts = decision.act not in (WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD)
     if acts and situation.now < situation.retry_at:
         remaining_s = situation.retry_at - situation.now
-        return Decision(Act.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
+        return WatchDecision(WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
     return decision
 
 
-def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> Decision:
+def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     if situation.interrupted:
         acts = policy.fall_back or policy.re_arm
         what = f"{situation.interrupted} of the watch was interrupted"
-        return Decision(Act.RESUME if acts else Act.REPORT, what)
+        return WatchDecision(WatchAct.RESUME if acts else WatchAct.REPORT, what)
     if not assessment.finding or assessment.signal is Signal.FELL_BACK:
         return _without_finding(policy, assessment, situation)
     if reported := _only_reported(policy, assessment):
-        return Decision(Act.REPORT, reported)
+        return WatchDecision(WatchAct.REPORT, reported)
     restart = _restarts_first(policy, assessment, situation)
     if reason := _reason_to_wait(policy, situation, restart=restart):
-        return Decision(Act.HOLD, reason)
+        return WatchDecision(WatchAct.HOLD, reason)
     if not situation.rungs and not restart:
-        return Decision(Act.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
+        return WatchDecision(WatchAct.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
     if fleet.braked(policy, situation.now):
         most = f"{fleet.most(policy)} of {fleet.services} services within {policy.fleet_window_s:.0f} s"
-        return Decision(Act.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True)
+        return WatchDecision(
+            WatchAct.HOLD, f"the brake of the fleet holds: the watch already changed {most}", brake=True
+        )
     if restart:
-        return Decision(Act.RESTART, f"{assessment.signal.value}: {assessment.text}")
-    return Decision(Act.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0])
+        return WatchDecision(WatchAct.RESTART, f"{assessment.signal.value}: {assessment.text}")
+    return WatchDecision(WatchAct.FALL_BACK, f"{assessment.signal.value}: {assessment.text}", situation.rungs[0])
 
 
 def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
@@ -160,15 +162,15 @@ def _cooling(policy: WatchPolicy, situation: Situation) -> str:
     return ""
 
 
-def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> Decision:
+def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> WatchDecision:
     sound = (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD, Signal.FELL_BACK)
     if not (policy.re_arm and situation.better and assessment.signal in sound):
-        return Decision(Act.REPORT if assessment.finding else Act.NOTHING, assessment.text)
+        return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, assessment.text)
     if situation.busy:
-        return Decision(Act.HOLD, situation.busy)
+        return WatchDecision(WatchAct.HOLD, situation.busy)
     if reason := _cooling(policy, situation):
-        return Decision(Act.REPORT if assessment.finding else Act.NOTHING, reason)
-    return Decision(Act.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
+        return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, reason)
+    return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:

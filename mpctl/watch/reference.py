@@ -35,7 +35,7 @@ _REACH, _REACH_MORE = 1.25, 0.5  # times and plus the largest measured load, up 
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeanFigure:
     """A figure over the rounds of the measurement with its 95 % confidence interval; open where a round has none."""
 
     value: float
@@ -43,7 +43,7 @@ class Measured:
     high: float | None = None
 
     @classmethod
-    def of(cls, values: Iterable[float | None]) -> Measured | None:
+    def of(cls, values: Iterable[float | None]) -> MeanFigure | None:
         """The mean over rounds; None without a single value."""
         present = [v for v in values if v is not None]
         if not present:
@@ -54,7 +54,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Band:
+class LoadBand:
     """One class of traffic at one load. ``batch``: requests that decoded at once; ``baseline_*``: the arm without the
     change; ``answer_tokens``: mean length of an answer. Times are None where the engine reports none."""
 
@@ -62,11 +62,11 @@ class Band:
     temperature: float
     batch: float
     rounds: int
-    tokens_per_step: Measured
-    time_per_token_ms: Measured | None = None
-    step_ms: Measured | None = None
-    first_acceptance: Measured | None = None
-    coverage: Measured | None = None
+    tokens_per_step: MeanFigure
+    time_per_token_ms: MeanFigure | None = None
+    step_ms: MeanFigure | None = None
+    first_acceptance: MeanFigure | None = None
+    coverage: MeanFigure | None = None
     baseline_tokens_per_step: float = 1.0
     baseline_step_ms: float | None = None
     answer_tokens: float | None = None
@@ -106,7 +106,7 @@ class Reference(Record):
     spec: str
     method: str
     lookup: bool
-    bands: tuple[Band, ...]
+    bands: tuple[LoadBand, ...]
     shares: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
@@ -201,7 +201,7 @@ class Figures:
         )
 
 
-def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
+def _band(cell: Cell, blocks: Sequence[Block]) -> LoadBand | None:
     mine = [b for b in blocks if b.arm == CANDIDATE]
     loads = [load for b in mine if (load := batch_of(b.window, b.duration_s))]
     return _band_of(
@@ -215,7 +215,7 @@ def _band(cell: Cell, blocks: Sequence[Block]) -> Band | None:
     )
 
 
-def _band_of_users(traffic: UsersTraffic | None) -> Band | None:
+def _band_of_users(traffic: UsersTraffic | None) -> LoadBand | None:
     windows = () if traffic is None else traffic.windows
     loads = [load for w in windows if (load := batch_of(w.candidate, w.seconds))]
     if not loads:
@@ -240,22 +240,22 @@ def _band_of(
     batch: float,
     tokens: float,
     answered: float,
-) -> Band | None:
+) -> LoadBand | None:
     """The band of windows of both arms; None where the candidate's tokens per step are unknown. ``tokens``: of the
     ``answered`` requests of the candidate."""
-    per_step = Measured.of(w.tokens_per_step for w in candidate)
+    per_step = MeanFigure.of(w.tokens_per_step for w in candidate)
     if per_step is None or per_step.value <= 0:
         return None
-    return Band(
+    return LoadBand(
         traffic=traffic,
         temperature=temperature,
         batch=batch,
         rounds=len(candidate),
         tokens_per_step=per_step,
-        time_per_token_ms=Measured.of(w.time_per_token_ms for w in candidate),
-        step_ms=Measured.of(w.step_ms for w in candidate),
-        first_acceptance=Measured.of(next(iter(w.position_rates), None) for w in candidate),
-        coverage=Measured.of(w.coverage for w in candidate),
+        time_per_token_ms=MeanFigure.of(w.time_per_token_ms for w in candidate),
+        step_ms=MeanFigure.of(w.step_ms for w in candidate),
+        first_acceptance=MeanFigure.of(next(iter(w.position_rates), None) for w in candidate),
+        coverage=MeanFigure.of(w.coverage for w in candidate),
         baseline_tokens_per_step=_mean(w.tokens_per_step for w in baseline) or 1.0,
         baseline_step_ms=_mean(w.step_ms for w in baseline),
         answer_tokens=tokens / answered if answered else None,
@@ -263,11 +263,11 @@ def _band_of(
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
-    mean = Measured.of(values)
+    mean = MeanFigure.of(values)
     return None if mean is None else mean.value
 
 
-def _at(bands: list[Band], batch: float) -> Expected:
+def _at(bands: list[LoadBand], batch: float) -> Expected:
     """One class of traffic at a load; ``bands`` sorted by load."""
     lower = max((i for i, b in enumerate(bands) if b.batch <= batch), default=0)
     upper = min(lower + 1, len(bands) - 1)
@@ -276,7 +276,7 @@ def _at(bands: list[Band], batch: float) -> Expected:
     if upper != lower and batch > low.batch:
         share = (batch - low.batch) / (high.batch - low.batch)
 
-    def interpolated(read: Callable[[Band], float | None]) -> float | None:
+    def interpolated(read: Callable[[LoadBand], float | None]) -> float | None:
         at_low, at_high = read(low), read(high)
         return None if at_low is None or at_high is None else at_low + share * (at_high - at_low)
 
@@ -295,11 +295,11 @@ def _at(bands: list[Band], batch: float) -> Expected:
     )
 
 
-def _value(figure: Measured | None) -> float | None:
+def _value(figure: MeanFigure | None) -> float | None:
     return None if figure is None else figure.value
 
 
-def _slack(band: Band) -> float:
+def _slack(band: LoadBand) -> float:
     """Of the time per token, or where there is none of tokens per step."""
     figure = band.time_per_token_ms
     if figure is not None:

@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from mpctl.cli.cluster.clouds import capacity, connect, credential
-from mpctl.cloud.cluster import Cluster, Endpoint, Token
+from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
 from mpctl.estimate.capacity import Pool, PoolLimits
 
@@ -28,8 +28,8 @@ class FakeCloud:
         self.pool = Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a",))
         self.given = PoolLimits(("us-east-1a",), "EC2 quota", 64, 8, 8)
 
-    def endpoint(self) -> Endpoint:
-        return Endpoint("https://cluster.example", "Q0E=")
+    def endpoint(self) -> ClusterEndpoint:
+        return ClusterEndpoint("https://cluster.example", "Q0E=")
 
     def token(self) -> Token:
         return Token(TOKEN, datetime(2026, 11, 21, 12, 14, tzinfo=UTC))

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mpctl.cloud.kubeconfig import Entry, write_entry
+from mpctl.cloud.kubeconfig import KubeconfigEntry, write_entry
 from tests.cluster.rig.binaries import cache_folder
 
 pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
@@ -95,7 +95,7 @@ def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path) -> No
     path = tmp_path / "config"
     name = "eks/us-east-1/serving"
     server = f"https://127.0.0.1:{api.server_port}"
-    write_entry(path, Entry(name, server, api.ca_data, sys.executable, (*PLUGIN, name), {}))
+    write_entry(path, KubeconfigEntry(name, server, api.ca_data, sys.executable, (*PLUGIN, name), {}))
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [kubectl, "--kubeconfig", str(path), "get", "--raw", "/version"],

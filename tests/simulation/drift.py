@@ -20,7 +20,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.watch.assess import MEANINGS, Signal, State, assess
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
-from mpctl.watch.reference import Band, Measured, Reference
+from mpctl.watch.reference import LoadBand, MeanFigure, Reference
 
 DRAFTED = 3
 TOTALS = ("generated", "steps", "accepted", "seconds", "first", "requests")
@@ -63,18 +63,18 @@ class Change:
 def reference(truth: Truth) -> Reference:
     """What the gate would have measured, at 1 and at 16 at once."""
 
-    def band(batch: float) -> Band:
+    def band(batch: float) -> LoadBand:
         per_step, step = 1.0 + truth.accepted, _step_ms(batch)
-        return Band(
+        return LoadBand(
             traffic="edits",
             temperature=0.0,
             batch=batch,
             rounds=8,
-            tokens_per_step=Measured(per_step, per_step * 0.97, per_step * 1.03),
-            time_per_token_ms=Measured(step / per_step, step / per_step * 0.97, step / per_step * 1.03),
-            step_ms=Measured(step, step * 0.98, step * 1.02),
-            first_acceptance=Measured(0.7, 0.68, 0.72),
-            coverage=Measured(1.0, 1.0, 1.0),
+            tokens_per_step=MeanFigure(per_step, per_step * 0.97, per_step * 1.03),
+            time_per_token_ms=MeanFigure(step / per_step, step / per_step * 0.97, step / per_step * 1.03),
+            step_ms=MeanFigure(step, step * 0.98, step * 1.02),
+            first_acceptance=MeanFigure(0.7, 0.68, 0.72),
+            coverage=MeanFigure(1.0, 1.0, 1.0),
             baseline_step_ms=step / DRAFT_COST,
         )
 

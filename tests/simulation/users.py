@@ -22,7 +22,7 @@ from functools import lru_cache
 import numpy as np
 
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_hopeless, judge_traffic
@@ -202,8 +202,10 @@ def at_speed(speed: float, rate: float, engine: Engine = SPECULATING) -> Engine:
     return replace(engine, tokens=math.sqrt(low * high))
 
 
-def reading(at: float, base: Sequence[Served], cand: Served) -> Reading:
-    return Reading(at, {f"pod-{i}": pod.counters(at) for i, pod in enumerate(base)}, {"candidate": cand.counters(at)})
+def reading(at: float, base: Sequence[Served], cand: Served) -> ArmsReading:
+    return ArmsReading(
+        at, {f"pod-{i}": pod.counters(at) for i, pod in enumerate(base)}, {"candidate": cand.counters(at)}
+    )
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from mpctl.rollout.measurement import Measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class BenchMeasurement:
     """A finished measurement and its file; ``verdict`` is None for one arm, ``ended``: why it ended."""
 
     run: Run
@@ -46,7 +46,7 @@ class Measured:
     ended: str
 
 
-def bench(place: Place, console: Console, request: BenchRequest) -> Measured:
+def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms that a request names; nothing that serves is changed.
 
     Raises:
@@ -65,7 +65,7 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
     return open_servers(console, request.servers)
 
 
-def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
+def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
     workload, policy = read_workload(request.measurement, arms.load), policy_of(request, speculates=arms.speculates)
     for kind in workload.traffic:
@@ -93,7 +93,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> Measured:
         store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended.to_record()})
     analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
     compared = verdict if CANDIDATE in arms.names else None
-    return Measured(run, analysis, compared, file, ended.rounds, ended.ended)
+    return BenchMeasurement(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
 def policy_of(request: BenchRequest, *, speculates: bool) -> Policy:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
 from mpctl.cloud.cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
-from mpctl.cloud.kubeconfig import Entry, kubeconfig_path, write_entry
+from mpctl.cloud.kubeconfig import KubeconfigEntry, kubeconfig_path, write_entry
 from mpctl.errors import InputError
 from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, gpu_nodes
 
@@ -35,7 +35,7 @@ def connect(request: ConnectRequest) -> Connection:
     """
     cluster, cloud = open_cluster(request.cluster)
     endpoint, profile = cloud.endpoint(), request.cluster.profile
-    entry = Entry(
+    entry = KubeconfigEntry(
         name=request.context or cluster.short,
         server=endpoint.server,
         ca_data=endpoint.ca_data,

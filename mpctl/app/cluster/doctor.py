@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from mpctl.app.session.base import Place, SystemClock
 from mpctl.app.session.cluster import open_client
-from mpctl.doctor import SEVERITIES, Finding, diagnose
+from mpctl.doctor import SEVERITIES, Symptom, diagnose
 from mpctl.platform.kubernetes.doctor_reader import read_cluster
 
 
@@ -16,7 +16,7 @@ class Diagnosis:
 
     context: str
     namespace: str | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Symptom, ...]
 
     @property
     def counts(self) -> dict[str, int]:

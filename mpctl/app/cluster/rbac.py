@@ -6,7 +6,7 @@ from typing import Any
 
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import Row, needs
+from mpctl.platform.kubernetes.access.calls import CallRow, needs
 from mpctl.platform.kubernetes.access.rbac import admission_policies, require_name, roles, subject_of
 from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
 
@@ -67,7 +67,7 @@ def _allowed(text: str) -> tuple[str, str]:
     return kind, name
 
 
-def list_calls(request: RbacRequest) -> tuple[Row, ...]:
+def list_calls(request: RbacRequest) -> tuple[CallRow, ...]:
     """Return the API calls that a role permits, each with its purpose."""
     return needs(
         request.role, load=request.load, all_pods=request.all_pods, purge=request.purge, deployments=request.deployments

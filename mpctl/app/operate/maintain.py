@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from mpctl import commands
-from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume
+from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.answers import Unreachable
@@ -42,7 +42,7 @@ def abandon(session: Session) -> tuple[Operation, ...]:
         return runner.abandon(context, why="abandoned by hand")
 
 
-def retire(session: Session) -> Outcome:
+def retire(session: Session) -> OperationOutcome:
     """Stop every arm that does not serve.
 
     Raises:
@@ -51,7 +51,7 @@ def retire(session: Session) -> Outcome:
     """
     decision = decide_retirement(session)
     if decision.act is Act.ALREADY:
-        return Outcome.nothing_to_do(session, f"{session.title} has no retained baseline")
+        return OperationOutcome.nothing_to_do(session, f"{session.title} has no retained baseline")
     if decision.plan is not None:
         question = f"{decision.plan.why}; a rollback then takes an engine start"
         session.console.confirm(f"{question}\nContinue ({session.place})?")
@@ -63,7 +63,7 @@ def retire(session: Session) -> Outcome:
         elif decision.plan is not None:
             operation = runner.open_plan(context, decision.plan)
         if operation is None:
-            return Outcome.nothing_to_do(session, f"{session.title} has no retained baseline")
+            return OperationOutcome.nothing_to_do(session, f"{session.title} has no retained baseline")
         return carry_out(session, context, operation)
 
 
@@ -97,7 +97,7 @@ def retirement_plan(session: Session) -> Plan | None:
     )
 
 
-def restart(session: Session, *, why: str = "", by: str = "") -> Outcome:
+def restart(session: Session, *, why: str = "", by: str = "") -> OperationOutcome:
     """Start fresh engines, switch to them when they are ready, and stop the old ones. A restart that fails leaves the
     service as it was.
 

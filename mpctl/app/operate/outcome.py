@@ -50,7 +50,7 @@ def preview(session: Session, plan: Plan, explanation: str) -> Preview:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class OperationOutcome:
     """The result of a use case that changes a service."""
 
     name: str
@@ -67,12 +67,12 @@ class Outcome:
     run: Run | None = None  # what was measured
 
     @classmethod
-    def nothing_to_do(cls, session: Session, note: str) -> Outcome:
+    def nothing_to_do(cls, session: Session, note: str) -> OperationOutcome:
         """The service already is as asked."""
         return cls(session.name, session.namespace, session.title, note=note)
 
     @classmethod
-    def of_preview(cls, session: Session, preview: Preview) -> Outcome:
+    def of_preview(cls, session: Session, preview: Preview) -> OperationOutcome:
         """A dry run."""
         return cls(session.name, session.namespace, session.title, preview=preview)
 
@@ -142,7 +142,7 @@ _FAILED: dict[Ending, tuple[type[MpctlError], str]] = {
 }
 
 
-def carry_out(session: Session, context: Context, operation: Operation) -> Outcome:
+def carry_out(session: Session, context: Context, operation: Operation) -> OperationOutcome:
     """Run an operation to its end.
 
     Raises:
@@ -151,7 +151,7 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Outco
     operation = runner.run(context, operation)
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
-    outcome = Outcome(session.name, session.namespace, session.title, operation)
+    outcome = OperationOutcome(session.name, session.namespace, session.title, operation)
     if operation.ending is Ending.ROLLED_BACK:
         return replace(outcome, restored=require_restored(context, operation))
     if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume
+from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_split, read_traffic, remembered_classes
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
@@ -13,7 +13,7 @@ from mpctl.rollout.revision import text_digest
 from mpctl.rollout.steps.measure import stored_workload
 
 
-def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> Outcome:
+def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> OperationOutcome:
     """Continue a rollout, rollback or retirement from its last finished step. ``prompts`` and ``workloads``: classes of
     traffic as the rollout was given them, since no record keeps their texts; without them, the files that the rollout
     read on this machine.
@@ -26,7 +26,7 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
     with session.store.lease("resume"):
         operation = _unfinished(session)
         if operation is None:
-            return Outcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
+            return OperationOutcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
         confirm_resume(session, operation)
         kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
         prompts_by_class = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import ROLLING
 from mpctl.app.requests import DryRun, RollbackRequest
 from mpctl.app.session.base import Session
@@ -15,7 +15,7 @@ from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.restore import keep_foreign_changes, live_spec
 
 
-def run(session: Session, request: RollbackRequest) -> Outcome:
+def run(session: Session, request: RollbackRequest) -> OperationOutcome:
     """Undo what is unfinished, otherwise restore the revision before or the one asked for, and compare after the write.
 
     Raises:
@@ -29,7 +29,7 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
         with session.store.lease("rollback"):  # what a live holder is about to change may not be recorded yet
             decision = decide(session, request, ready_timeout_s)
     if decision.act is Act.ALREADY:
-        return Outcome.nothing_to_do(session, _already(session, request, decision))
+        return OperationOutcome.nothing_to_do(session, _already(session, request, decision))
     plan = decision.operation.plan if decision.operation else decision.plan
     assert plan is not None
     if decision.plan is not None:
@@ -38,7 +38,7 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
             session.console.note(f"note: {note}")
     explanation = explain_rollback(session, plan)
     if request.dry_run is not DryRun.NONE:
-        return Outcome.of_preview(session, preview(session, plan, explanation))
+        return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if (owner := session.owned(force=True)) is not None:
         session.console.warn(owner)
     if decision.act is Act.OPEN:
@@ -51,7 +51,7 @@ def run(session: Session, request: RollbackRequest) -> Outcome:
         elif decision.plan is not None:
             operation = runner.open_plan(context, as_found(session, decision.plan)[0])
         if operation is None:
-            return Outcome.nothing_to_do(session, _already(session, request, decision))
+            return OperationOutcome.nothing_to_do(session, _already(session, request, decision))
         return carry_out(session, context, operation)
 
 

@@ -9,7 +9,7 @@ from mpctl.app.bench.power import CALIBRATION_ROUNDS, calibration_noise, continu
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
-from mpctl.app.operate.outcome import Outcome, carry_out, confirm_resume, preview
+from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.plan.predicted import choose_best, predict_rollout
 from mpctl.app.requests import DryRun, RolloutRequest
@@ -31,7 +31,7 @@ from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.measure import target_of
 
 
-def run(session: Session, request: RolloutRequest) -> Outcome:
+def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     """Measure the change, promote it if the gate says so, restore the service otherwise. Killed at any point, the same
     request continues.
 
@@ -56,7 +56,7 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
     already = f"{session.title} already runs {change.spec.describe()}"
     if decision.act is Act.ALREADY:
-        return Outcome.nothing_to_do(session, already)
+        return OperationOutcome.nothing_to_do(session, already)
     opens = decision.act is Act.OPEN
     if opens and (owner := session.owned(force=request.force)):
         console.warn(owner)
@@ -75,14 +75,14 @@ def run(session: Session, request: RolloutRequest) -> Outcome:
     plan = planner.plan(fit, prediction)
     explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason)))
     if request.dry_run is not DryRun.NONE:
-        return Outcome.of_preview(session, preview(session, plan, explanation))
+        return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
     with session.store.lease("rollout"), session.context() as outside:
         context = replace(outside, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
         operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
-            return Outcome.nothing_to_do(session, already)
+            return OperationOutcome.nothing_to_do(session, already)
         remember_files(plan.workload, asked)
         outcome = carry_out(session, context, operation)
     memory = change.checked.memory

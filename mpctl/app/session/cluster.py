@@ -40,7 +40,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     INFERENCE_SERVICE,
     LEADER_WORKER_SET,
     LLM_INFERENCE_SERVICE,
-    Kind,
+    ObjectKind,
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
@@ -68,7 +68,7 @@ class ClusterSession(Session):
     platform: KubernetesPlatform
 
     def __init__(
-        self, client: Client, namespace: str, name: str, console: Console, resource: Kind = INFERENCE_SERVICE
+        self, client: Client, namespace: str, name: str, console: Console, resource: ObjectKind = INFERENCE_SERVICE
     ) -> None:
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
@@ -294,7 +294,7 @@ def _gone(session: ClusterSession) -> ServiceNotFound:
     return ServiceNotFound(absence.message, hint=absence.hint)
 
 
-def _recorded_kind(client: Client, namespace: str, name: str) -> Kind:
+def _recorded_kind(client: Client, namespace: str, name: str) -> ObjectKind:
     """The kind of a service that is not found, by its newest recorded manifest; an InferenceService without one."""
     try:
         revisions = KubernetesStore(client, namespace, name, who()).revisions()
@@ -303,7 +303,7 @@ def _recorded_kind(client: Client, namespace: str, name: str) -> Kind:
         return INFERENCE_SERVICE
 
 
-def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, Kind]]:
+def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, ObjectKind]]:
     """Namespace, name and kind of every service but candidates of ours, in one namespace or in all: InferenceServices,
     LLMInferenceServices, and Deployments and LeaderWorkerSets that start vLLM and that no controller made. Kinds that
     may not be listed, but for InferenceServices, are left out. ``labels``: a selector.
@@ -319,7 +319,7 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
 
 def _listed_services(
     client: Client, namespace: str | None, *, labels: str = "", fields: str = ""
-) -> list[tuple[str, str, Kind]] | None:
+) -> list[tuple[str, str, ObjectKind]] | None:
     """As :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels, fields=fields)
     listed = [(INFERENCE_SERVICE, kserve or [])]

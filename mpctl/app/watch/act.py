@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from mpctl.app.operate import maintain, resume, rollback, rollout
-from mpctl.app.operate.outcome import Outcome
+from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.facts import WATCH, LedgerFacts
@@ -19,7 +19,7 @@ from mpctl.records import restored
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
-from mpctl.watch.decision import Act, Decision
+from mpctl.watch.decision import WatchAct, WatchDecision
 from mpctl.watch.policy import WatchPolicy
 
 
@@ -60,21 +60,21 @@ class Unattended:
         return nullcontext()
 
 
-def carry_out(session: Session, policy: WatchPolicy, facts: LedgerFacts, decision: Decision) -> str:
+def carry_out_decision(session: Session, policy: WatchPolicy, facts: LedgerFacts, decision: WatchDecision) -> str:
     """Do it; returns what was done, in words.
 
     Raises:
         MpctlError: it failed; what was begun is in the ledger, and the next reading continues it.
     """
-    if decision.act is Act.RESUME:
+    if decision.act is WatchAct.RESUME:
         outcome = resume.run(session, _prompts(policy))
         return f"{facts.interrupted} was continued: {_ended(outcome)}"
-    if decision.act is Act.RE_ARM:
+    if decision.act is WatchAct.RE_ARM:
         assert facts.better is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
         return f"{facts.better.describe()} was measured again: {_ended(outcome)}"
     why = f"{WATCH}: {decision.reason}"
-    if decision.act is Act.RESTART:
+    if decision.act is WatchAct.RESTART:
         outcome = maintain.restart(session, why=why, by=WATCH)
         return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome)}"
     assert decision.rung is not None
@@ -142,7 +142,7 @@ def _prompts(policy: WatchPolicy) -> tuple[str, ...]:
     return tuple(name if name == file else f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
 
 
-def _ended(outcome: Outcome) -> str:
+def _ended(outcome: OperationOutcome) -> str:
     """How the operation ended, in words.
 
     Raises:

@@ -14,13 +14,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mpctl.app.session.base import Session, SystemClock
-from mpctl.app.watch.act import carry_out
+from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.facts import LedgerFacts, read_facts
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
 from mpctl.watch.assess import Assessment, Signal, State, assess
-from mpctl.watch.decision import ACTIONABLE, Act, Decision, Fleet, Situation, decide
+from mpctl.watch.decision import ACTIONABLE, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
@@ -37,7 +37,12 @@ _UNJUDGED = frozenset(
 _RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 _UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
-_REASONS = {Act.RESTART: "Restarted", Act.FALL_BACK: "FellBack", Act.RE_ARM: "ReArmed", Act.RESUME: "Resumed"}
+_REASONS = {
+    WatchAct.RESTART: "Restarted",
+    WatchAct.FALL_BACK: "FellBack",
+    WatchAct.RE_ARM: "ReArmed",
+    WatchAct.RESUME: "Resumed",
+}
 
 Key = tuple[str, str]
 
@@ -61,7 +66,7 @@ class Watched:
     unpaid: bool = False  # that event said that speculation costs more than it gains
     hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
     traffic_changes: tuple[str, ...] = ()  # how the traffic differs from what the gate measured
-    decision: Decision = field(default_factory=lambda: Decision(Act.NOTHING, ""))
+    decision: WatchDecision = field(default_factory=lambda: WatchDecision(WatchAct.NOTHING, ""))
     acting: Future[None] | None = None
     actions: int = 0
     failures: int = 0  # consecutive failed actions
@@ -254,17 +259,17 @@ class Watcher:
     def _decide(self, watched: Watched, *, acts: bool) -> None:
         watched.decision = decision = self._decision(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
-        if decision.act is Act.HOLD and reason not in watched.hold_reasons:
+        if decision.act is WatchAct.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
             self._tell(watched, "decision", reason, decision.reason, finding=True)
         if acts and decision.act in _REASONS:
-            if decision.act in (Act.FALL_BACK, Act.RESTART):
+            if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
-            if decision.act is Act.RESTART:
+            if decision.act is WatchAct.RESTART:
                 watched.restarted_at = self._now()
             watched.acting = self._actors.submit(self._act, watched, decision)
 
-    def _decision(self, watched: Watched) -> Decision:
+    def _decision(self, watched: Watched) -> WatchDecision:
         """Decide; to act, only on the ledger as it is now."""
         while True:
             decision = decide(self.policy, watched.assessment, self._situation(watched), self._fleet(watched))
@@ -296,19 +301,21 @@ class Watcher:
         recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
         return Fleet(len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values()))
 
-    def _act(self, watched: Watched, decision: Decision) -> None:
+    def _act(self, watched: Watched, decision: WatchDecision) -> None:
         """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""
         facts, reason = watched.facts, _REASONS[decision.act]
         details: dict[str, Any]
         try:
-            report = carry_out(self._reopen(watched.session), self.policy, facts, decision)
+            report = carry_out_decision(self._reopen(watched.session), self.policy, facts, decision)
         except MpctlError as error:
             self._failed(watched)
             kind, reason, text = "error", f"{reason}Failed", f"{decision.act.value} failed: {error.message}"
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
-            before = facts.live if decision.act in (Act.FALL_BACK, Act.RE_ARM) else None  # others change no spec
+            before = (
+                facts.live if decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM) else None
+            )  # others change no spec
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
                 "revert": session.command("rollback", "--to-revision", before.revision) if before else "",

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from mpctl.app.cluster.doctor import Diagnosis
-    from mpctl.doctor import Finding
+    from mpctl.doctor import Symptom
 
 
 _EVERYWHERE = Option(
@@ -66,7 +66,7 @@ def _lines(diagnosis: Diagnosis, *, wide: bool) -> Iterator[str]:
             yield from _finding(finding)
 
 
-def _finding(finding: Finding) -> Iterator[str]:
+def _finding(finding: Symptom) -> Iterator[str]:
     deeper = " " * 6
     yield paragraph(f"{finding.severity:<5} [{finding.id}] {finding.subject}: {finding.cause}", "", deeper)
     if finding.fix:

@@ -13,7 +13,7 @@ from mpctl.cli.printer import columns
 from mpctl.errors import InputError
 
 if TYPE_CHECKING:
-    from mpctl.platform.kubernetes.access.calls import Row
+    from mpctl.platform.kubernetes.access.calls import CallRow
 
 _HEADER = ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
 
@@ -65,7 +65,7 @@ def _manifests(roles: tuple[dict[str, Any], ...], form: str) -> str:
     return to_yaml(roles)
 
 
-def _emit_calls(context: CliContext, rows: tuple[Row, ...]) -> None:
+def _emit_calls(context: CliContext, rows: tuple[CallRow, ...]) -> None:
     context.emit(
         "CallList",
         record=lambda: {

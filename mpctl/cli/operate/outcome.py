@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from mpctl import formatting
-from mpctl.app.operate.outcome import Outcome, Preview
+from mpctl.app.operate.outcome import OperationOutcome, Preview
 from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns
@@ -18,7 +18,7 @@ from mpctl.rollout.plan import Kind
 from mpctl.rollout.steps.promote import Retained
 
 
-def conclude(context: CliContext, outcome: Outcome) -> None:
+def conclude(context: CliContext, outcome: OperationOutcome) -> None:
     """Print an outcome.
 
     Raises:
@@ -49,7 +49,7 @@ def conclude(context: CliContext, outcome: Outcome) -> None:
         context.terminal.note(outcome.pool)
 
 
-def _deciding(context: CliContext, outcome: Outcome) -> Deciding | None:
+def _deciding(context: CliContext, outcome: OperationOutcome) -> Deciding | None:
     """The rollout that would probably decide an undecided one."""
     from mpctl.report import deciding
 
@@ -58,7 +58,7 @@ def _deciding(context: CliContext, outcome: Outcome) -> Deciding | None:
     return deciding(outcome.run, outcome.verdict, context.again(outcome.verdict.repeats))
 
 
-def outcome_text(outcome: Outcome, decision_hint: Deciding | None = None, *, every_rule: bool) -> str:
+def outcome_text(outcome: OperationOutcome, decision_hint: Deciding | None = None, *, every_rule: bool) -> str:
     """Return the measured figures, the gate rules that did not pass (or every rule) and a summary; empty for an
     operation that measures nothing."""
     if outcome.plan.kind is not Kind.ROLLOUT or not outcome.plan.workload:
@@ -72,7 +72,7 @@ def outcome_text(outcome: Outcome, decision_hint: Deciding | None = None, *, eve
     return "\n\n".join(part for part in parts if part)
 
 
-def summary_rows(outcome: Outcome) -> Iterator[list[str]]:
+def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
     """Five rows: the verdict, both ratios with their confidence intervals, what was drafted, what serves now, how to
     roll back."""
     assert outcome.verdict is not None
@@ -99,7 +99,7 @@ def _drafts(comparison: Comparison, *, named: bool) -> str:
     return f"{comparison.cell.label}: {text}" if named else text
 
 
-def _show_preview(context: CliContext, outcome: Outcome, preview: Preview) -> None:
+def _show_preview(context: CliContext, outcome: OperationOutcome, preview: Preview) -> None:
     plan = preview.plan
     body: dict[str, Any] = {
         "metadata": {"name": outcome.name, "namespace": outcome.namespace},
@@ -121,7 +121,7 @@ def _show_preview(context: CliContext, outcome: Outcome, preview: Preview) -> No
     context.terminal.note(f"dry run: {preview.explanation}; nothing was done")
 
 
-def _conclude(context: CliContext, outcome: Outcome) -> None:
+def _conclude(context: CliContext, outcome: OperationOutcome) -> None:
     operation, plan, terminal = outcome.operation, outcome.plan, context.terminal
     assert operation is not None
     if operation.ending is Ending.PROMOTED:

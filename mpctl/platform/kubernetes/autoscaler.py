@@ -27,7 +27,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     LLM_INFERENCE_SERVICE,
     SCALED_OBJECT,
     SERVING,
-    Kind,
+    ObjectKind,
 )
 from mpctl.platform.kubernetes.api.objects import editors_since
 
@@ -196,7 +196,7 @@ class Autoscalers:
         return tuple(changes)
 
     def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:
-        kind: Kind = _KINDS[item["kind"]]
+        kind: ObjectKind = _KINDS[item["kind"]]
         name = item["name"]
         for _ in range(_TRIES):
             scaler = self._client.get(kind, name, self._namespace)

@@ -21,7 +21,7 @@ from mpctl.platform.kubernetes.access.calls import denied_calls
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.answers import Json, json_object
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import Kind
+from mpctl.platform.kubernetes.api.kinds import ObjectKind
 from mpctl.platform.kubernetes.api.objects import owner_of
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of, look_alike, owned_by
 from mpctl.rollout.operation import open_operation
@@ -95,7 +95,7 @@ class _Reader:
             return error.message
 
 
-def _list(name: str, kind: Kind, namespace: str | None = None, labels: str = "") -> _Query:
+def _list(name: str, kind: ObjectKind, namespace: str | None = None, labels: str = "") -> _Query:
     return name, lambda client: client.list(kind, namespace, labels=labels)
 
 

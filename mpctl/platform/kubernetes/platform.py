@@ -22,7 +22,7 @@ from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.answers import Json, conditions
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, Kind
+from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
 from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.capacity import gpu_product, gpus_of
 from mpctl.platform.kubernetes.httproute.router import Routes
@@ -33,7 +33,7 @@ from mpctl.platform.kubernetes.service.engine import edited, read_service, specu
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of, retained_route
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions, request_path_findings
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
 
@@ -50,7 +50,7 @@ class KubernetesPlatform:
         namespace: str,
         service: str,
         *,
-        resource: Kind = INFERENCE_SERVICE,
+        resource: ObjectKind = INFERENCE_SERVICE,
         sleep: Callable[[float], None] = time.sleep,
         recorded_scaling: Callable[[], Mapping[str, Any] | None] = lambda: None,
     ) -> None:
@@ -312,7 +312,7 @@ class KubernetesPlatform:
 
     # Arms
 
-    def _workload(self, arm: Arm) -> Workload | None:
+    def _workload(self, arm: Arm) -> ServiceWorkload | None:
         if arm.copy:
             copy = self._copy.read_owned()
             return self.reader.workload(copy) if copy is not None and arm_of(copy) == arm.id else None
@@ -351,7 +351,7 @@ class KubernetesPlatform:
             own = others = f"? ({error.message})"
         return (replace(serving, traffic=others), replace(second, traffic=own), *copies)
 
-    def _state(self, arm_id: str, read: Callable[[], Workload | None], *, read_only: bool = False) -> ArmState:
+    def _state(self, arm_id: str, read: Callable[[], ServiceWorkload | None], *, read_only: bool = False) -> ArmState:
         """``read_only``: an engine that the user may not reach is a note instead of an error."""
         workload, health = self.reader.health(read, waits_for="" if read_only else arm_id)
         if workload is None:

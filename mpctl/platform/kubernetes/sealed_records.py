@@ -28,7 +28,7 @@ from mpctl.errors import Conflict, InputError, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE, Kind
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE, ObjectKind
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.ledger_objects import (
     ENTRIES,
@@ -331,7 +331,7 @@ class RecordedObjects:
             item for item in client.list(CONFIG_MAP, namespace, labels=chosen) or [] if part_of(item) != names.LOAD
         ]
         lease = client.get(LEASE, names.lease_name(service), namespace)
-        self._found: list[tuple[Kind, Json]] = [
+        self._found: list[tuple[ObjectKind, Json]] = [
             *((CONTROLLER_REVISION, item) for item in sorted(ledger, key=_number)),
             *((CONTROLLER_REVISION, item) for item in others),
             *((CONFIG_MAP, item) for item in records),
@@ -434,7 +434,7 @@ class RecordedObjects:
         data = _data(seal)
         return names.record_name(self._service, str(data["operation"]), str(data["name"]), _number(seal))
 
-    def _delete(self, items: Iterable[tuple[Kind, Json]], *, dry_run: bool = False) -> None:
+    def _delete(self, items: Iterable[tuple[ObjectKind, Json]], *, dry_run: bool = False) -> None:
         for kind, item in items:
             self._client.delete(kind, item["metadata"]["name"], self._namespace, dry_run=dry_run)
 
@@ -448,7 +448,7 @@ def _data(item: Json) -> Json:
     return item.get("data") or {}
 
 
-def _size(items: Iterable[tuple[Kind, Json]]) -> int:
+def _size(items: Iterable[tuple[ObjectKind, Json]]) -> int:
     """Bytes of objects as JSON."""
     return sum(len(json.dumps(item)) for _, item in items)
 

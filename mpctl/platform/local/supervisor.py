@@ -50,7 +50,7 @@ from mpctl.platform.local.processes import alive, identify, marked, stop_group, 
 _CHUNK = 1 << 16
 
 
-class Router:
+class RequestRouter:
     """Listens on loopback; ``target`` returns the port to forward a new request to, or None to refuse it."""
 
     def __init__(self, port: int, target: Callable[[], int | None]) -> None:
@@ -166,7 +166,7 @@ class Supervisor:
         self._drained_by: dict[str, float] = {}  # monotonic time of each arm that finishes its requests
         self._me = me
         self._desired: Desired | None = None
-        self._router: Router | None = None
+        self._router: RequestRouter | None = None
         self._written: Observed | None = None
 
     async def run(self) -> None:
@@ -192,7 +192,7 @@ class Supervisor:
             await self._stop_all()
             return False
         if self._router is None:
-            self._router = Router(desired.port, self._route)
+            self._router = RequestRouter(desired.port, self._route)
         await self._router.ensure()
         for arm_id in [a for a in self._arms if a not in desired.arms]:
             if await self._drained(arm_id):

@@ -15,7 +15,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Measured, Measurement, Target, load_record
+from mpctl.rollout.measurement import MeasuredRounds, Measurement, Target, load_record
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
@@ -23,17 +23,17 @@ from mpctl.rollout.steps.candidate import await_ready
 from mpctl.safe_text import conceal
 
 
-def measure_alternating(context: Context, operation: Operation) -> Measured:
+def measure_alternating(context: Context, operation: Operation) -> MeasuredRounds:
     """Send the same prompts to both arms in alternating blocks, round by round, until the gate has decided."""
     return measurement(context, operation).measure()
 
 
-def measure_baseline(context: Context, operation: Operation) -> Measured:
+def measure_baseline(context: Context, operation: Operation) -> MeasuredRounds:
     """All rounds of the baseline, before it is switched off."""
     return measurement(context, operation).measure((BASELINE,))
 
 
-def measure_candidate(context: Context, operation: Operation) -> Measured:
+def measure_candidate(context: Context, operation: Operation) -> MeasuredRounds:
     """Rounds of the candidate, which runs in the baseline's place, until the gate has decided."""
     return measurement(context, operation).measure((CANDIDATE,))
 
@@ -218,7 +218,7 @@ class _Turns:
         self.running = name
 
 
-def measure_turns(context: Context, operation: Operation) -> Measured:
+def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:
     """Send the same prompts to both arms, one block of a fresh engine each, until the gate has decided."""
     measured = measurement(context, operation)
     return replace(measured, target=_Turns(context, operation, measured).target).measure()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
-from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter, between
+from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic, WindowCutter, between
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic
 from mpctl.gate.users_traffic import (
@@ -27,7 +27,7 @@ from mpctl.gate.users_traffic import (
     ramp,
 )
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Measured, Measurement
+from mpctl.rollout.measurement import MeasuredRounds, Measurement
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.steps.candidate import POLL_S
@@ -56,14 +56,14 @@ class UsersWatch:
     cutter: WindowCutter | None = None
     windows: list[TrafficWindow] = field(default_factory=list)
     on_window: Callable[[], None] = lambda: None
-    _last: Reading | None = None
+    _last: ArmsReading | None = None
     _answered_at: float = 0.0
     _silent: bool = False
 
-    def read(self, candidate: Counters) -> Reading:
+    def read(self, candidate: Counters) -> ArmsReading:
         """All pods of both arms now."""
         baseline = self.context.router.counters(self.operation.plan.baseline_arm)
-        return Reading(self.context.clock.now().timestamp(), baseline, {"candidate": candidate})
+        return ArmsReading(self.context.clock.now().timestamp(), baseline, {"candidate": candidate})
 
     def add(self, candidate: Counters) -> None:
         """Take one more reading where it is due.
@@ -102,24 +102,24 @@ class UsersWatch:
             )
 
 
-def measure_mirrored(context: Context, operation: Operation) -> Measured:
+def measure_mirrored(context: Context, operation: Operation) -> MeasuredRounds:
     """Compare answers on prompts, then both arms on users' requests, of which the candidate gets copies."""
     return _measure(context, operation, copies=True)
 
 
-def measure_split(context: Context, operation: Operation) -> Measured:
+def measure_split(context: Context, operation: Operation) -> MeasuredRounds:
     """Compare answers on prompts, then both arms on users' requests, of which the candidate answers a growing share."""
     return _measure(context, operation, copies=False)
 
 
-def _measure(context: Context, operation: Operation, *, copies: bool) -> Measured:
+def _measure(context: Context, operation: Operation, *, copies: bool) -> MeasuredRounds:
     measured, route = measurement(context, operation), route_of(operation)
     measured.measure_answers()
     rounds = measured.rounds()
     blocks = 2 * rounds * len(measured.workload.cells)
     _, verdict = measured.interim(rounds)
     if verdict.outcome is Outcome.REJECT:
-        return Measured(rounds, blocks, "the answers decide")
+        return MeasuredRounds(rounds, blocks, "the answers decide")
     earlier = measured.traffic() or UsersTraffic(planned=LOOKS, copies=copies)
     if not earlier.stopped:
         earlier = _on_users(context, operation, measured, earlier)
@@ -127,7 +127,9 @@ def _measure(context: Context, operation: Operation, *, copies: bool) -> Measure
         context.router.unshift(route)
     figures = compare_traffic(earlier, operation.plan.policy)
     context.progress.note(f"users' requests: {figures.describe()}")
-    return Measured(rounds, blocks, earlier.stopped or f"{figures.windows} windows of users' requests are measured")
+    return MeasuredRounds(
+        rounds, blocks, earlier.stopped or f"{figures.windows} windows of users' requests are measured"
+    )
 
 
 def _on_users(context: Context, operation: Operation, measured: Measurement, earlier: UsersTraffic) -> UsersTraffic:

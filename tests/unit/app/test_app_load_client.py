@@ -10,7 +10,7 @@ from mpctl.app.change import Change
 from mpctl.app.change.check import Checked
 from mpctl.app.change.resolve import Selection
 from mpctl.app.operate import rollout
-from mpctl.app.operate.outcome import Outcome
+from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.base import place_load
 from mpctl.cli.main import run
@@ -24,7 +24,7 @@ from mpctl.rollout.ports import Arm, Live
 from mpctl.rollout.revision import Manifest, Revision
 
 CHECKED, CHOSEN = Checked((), ()), Selection(None, {})
-OUTCOME = Outcome("demo", "ns", "service ns/demo")
+OUTCOME = OperationOutcome("demo", "ns", "service ns/demo")
 
 
 RECORDED = tuple(Revision(n, text, "2026-01-01", "ann", "as found", None, "x") for n, text in ((1, "old"), (2, "new")))

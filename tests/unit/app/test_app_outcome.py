@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.app.operate.outcome import Outcome
+from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.errors import GateRejected, MpctlError, RolledBack, Undecided
 from mpctl.experiment.cell import Cell
 from mpctl.gate.rule import Outcome as GateOutcome
@@ -22,7 +22,7 @@ PLAN = Plan(Kind.ROLLOUT, Strategy.IN_PLACE, Manifest.of("a"), Manifest.of("b"),
 
 def ended(ending, **changes):
     operation = Operation("rollout-1", PLAN, "2026-01-01", "x", ending=ending, detail="boom", **changes)
-    return Outcome("svc", "chat", "service chat/svc", operation)
+    return OperationOutcome("svc", "chat", "service chat/svc", operation)
 
 
 def test_failed_before_anything_was_changed_is_an_error_and_no_rollback():

@@ -6,7 +6,7 @@ import pytest
 from session import MANIFEST, MemorySession
 
 from mpctl.app.operate import rollback, rollout
-from mpctl.app.operate.outcome import Outcome
+from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import (
     DryRun,
     MeasurementRequest,
@@ -98,7 +98,7 @@ def requested(monkeypatch):
 
     def run(session, request):
         found.append((session, request))
-        return Outcome.nothing_to_do(session, "nothing to do")
+        return OperationOutcome.nothing_to_do(session, "nothing to do")
 
     session = MemorySession()
     monkeypatch.setattr(rollout, "run", run)

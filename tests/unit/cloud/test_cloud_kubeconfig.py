@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mpctl.cloud.kubeconfig import Entry, kubeconfig_path, write_entry
+from mpctl.cloud.kubeconfig import KubeconfigEntry, kubeconfig_path, write_entry
 from mpctl.errors import Conflict, InputError
 
-ENTRY = Entry("eks/us-east-1/a", "https://a.example", "Q0E=", "mpctl", ("credential", "eks/us-east-1/a"), {})
+ENTRY = KubeconfigEntry("eks/us-east-1/a", "https://a.example", "Q0E=", "mpctl", ("credential", "eks/us-east-1/a"), {})
 
 FOREIGN = """\
 # kept by hand

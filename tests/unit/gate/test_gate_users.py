@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from mpctl.experiment.counters import Counters, Window
-from mpctl.experiment.users import Reading, TrafficWindow, UsersTraffic, WindowCutter
+from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic, WindowCutter
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.rules.users import is_decided, judge_traffic
@@ -112,7 +112,7 @@ def counters(requests, seconds=0.0, **more):
 
 
 def reading(at, ours, theirs, **more):
-    return Reading(at, {"a": theirs}, {"c": ours}, **more)
+    return ArmsReading(at, {"a": theirs}, {"c": ours}, **more)
 
 
 def test_a_window_is_as_long_as_its_requests_and_its_seconds_ask():

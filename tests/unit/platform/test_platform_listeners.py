@@ -21,7 +21,7 @@ from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.in_engine import listeners
 from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, only_this_user, require_this_user
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.local.supervisor import Router
+from mpctl.platform.local.supervisor import RequestRouter
 from mpctl.rollout.ports import Endpoint
 from scripts.drill import Users
 
@@ -110,7 +110,7 @@ def test_no_key_and_no_request_reach_another_user(tmp_path):
 
 async def through_the_router(port):
     own = free_port()
-    router = Router(own, lambda: port)
+    router = RequestRouter(own, lambda: port)
     await router.ensure()
     reader, writer = await asyncio.open_connection("127.0.0.1", own)
     with suppress(OSError):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.load_job.job_client import Answer, JobClient, merge, split
+from mpctl.platform.kubernetes.load_job.job_client import JobClient, ShardAnswer, merge, split
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", inside="http://100.64.0.7:8080")
@@ -40,14 +40,14 @@ def test_shards_are_the_whole_block_with_its_whole_load(count, concurrency, pods
     assert all(s.prompts and s.cell.concurrency >= 1 for s in shards)
     if rate is not None:
         assert sum(s.cell.rate for s in shards) == pytest.approx(rate)
-    merged = merge([Answer(result_of(s.prompts), 5.0, 0.0) for s in shards])
+    merged = merge([ShardAnswer(result_of(s.prompts), 5.0, 0.0) for s in shards])
     assert merged["generated_texts"] == [f"to {p}" for p in prompts]
 
 
 def test_the_time_is_from_the_first_start_to_the_last_answer_without_the_barrier():
     answers = [
-        Answer(result_of(("a 1", "a 3"), duration=1.5), began_s=10.0, waited_s=0.5),
-        Answer(result_of(("a 2",), duration=3.0), began_s=10.1, waited_s=1.0),
+        ShardAnswer(result_of(("a 1", "a 3"), duration=1.5), began_s=10.0, waited_s=0.5),
+        ShardAnswer(result_of(("a 2",), duration=3.0), began_s=10.1, waited_s=1.0),
     ]
     merged = merge(answers)
     assert merged["duration"] == pytest.approx(2.1)
@@ -55,17 +55,17 @@ def test_the_time_is_from_the_first_start_to_the_last_answer_without_the_barrier
 
 
 def test_no_percentile_is_merged():
-    assert not [name for name in merge([Answer(result_of(PROMPTS), 0.0, 0.0)] * 1) if name.startswith("p99")]
+    assert not [name for name in merge([ShardAnswer(result_of(PROMPTS), 0.0, 0.0)] * 1) if name.startswith("p99")]
 
 
 def test_pods_that_start_apart_are_no_block():
     with pytest.raises(ValueError, match=r"started 0\.40 s apart"):
-        merge([Answer(result_of(("a 1",)), 1.0, 0.0), Answer(result_of(("a 2",)), 1.4, 0.0)])
+        merge([ShardAnswer(result_of(("a 1",)), 1.0, 0.0), ShardAnswer(result_of(("a 2",)), 1.4, 0.0)])
 
 
 def test_a_shard_without_a_request_is_no_block():
     with pytest.raises(ValueError, match=r"the pods report \[1, 2\] requests"):
-        merge([Answer(result_of(("a 1",)), 1.0, 0.0), Answer(result_of(("a 2", "a 3")), 1.0, 0.0)])
+        merge([ShardAnswer(result_of(("a 1",)), 1.0, 0.0), ShardAnswer(result_of(("a 2", "a 3")), 1.0, 0.0)])
 
 
 class Pods:

@@ -13,7 +13,7 @@ from mpctl.app.environment_requests import RbacRequest, WatchInstallRequest
 from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, Row, covers, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, CallRow, covers, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles, rules_of, subject_of, to_yaml
 from tests.cluster.listed import request_of
 
@@ -186,7 +186,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.call} {row.scope}")
-def test_requests_are_read_as_the_authoriser_reads_them(row: Row):
+def test_requests_are_read_as_the_authoriser_reads_them(row: CallRow):
     watches = row.verb == "watch"
     method, name = next(key for key, verb in PATHS.items() if verb == ("list" if watches else row.verb))
     if row.subresource:

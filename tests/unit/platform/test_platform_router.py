@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from mpctl.platform.local.supervisor import Router
+from mpctl.platform.local.supervisor import RequestRouter
 
 TIMEOUT_S = 10.0
 
@@ -68,7 +68,7 @@ class Service:
     def __init__(self):
         self.port = free_port()
         self.route = None
-        self.router = Router(self.port, lambda: self.route)
+        self.router = RequestRouter(self.port, lambda: self.route)
 
     async def connect(self):
         return await asyncio.open_connection("127.0.0.1", self.port)
@@ -250,7 +250,7 @@ def test_without_an_arm_the_connection_is_closed_and_the_service_stays(route):
 
 def test_a_taken_port_is_named_and_tried_again():
     async def scenario(service):
-        other = Router(service.port, lambda: service.green.port)
+        other = RequestRouter(service.port, lambda: service.green.port)
         await other.ensure()
         assert other.error.startswith(f"port {service.port}: ")
         await service.router.close()

@@ -17,7 +17,7 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.records import encode
 from mpctl.rollout import runner
-from mpctl.rollout.measurement import Measured
+from mpctl.rollout.measurement import MeasuredRounds
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import BlockLost
@@ -55,7 +55,7 @@ def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     memory = world_with(replace(LONG, concurrency=(1,)), behaviours)
     done = rollout(memory, strategy)
     assert done.ending is ending
-    found = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", Measured)
+    found = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", MeasuredRounds)
     assert found.rounds < 12
     assert found.ended == f"the gate decided after {found.rounds} of 12 rounds"
     looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")]
@@ -91,7 +91,7 @@ def test_an_interim_analysis_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
     measured = measurement(memory.context, done)
-    for number in range(1, done.result("measure", Measured).rounds + 1):
+    for number in range(1, done.result("measure", MeasuredRounds).rounds + 1):
         assert encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
 
 
@@ -129,10 +129,10 @@ def test_no_round_begins_after_the_time_is_over(strategy):
     memory = world_with(replace(LONG, concurrency=(1,), traffic=LONG.traffic[:1], max_time_s=1.0))
     done = rollout(memory, strategy)
     name = "measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-baseline"
-    assert done.result(name, Measured).rounds == 2
+    assert done.result(name, MeasuredRounds).rounds == 2
     assert (
-        "1 s of measuring are over" in done.result(name, Measured).ended
-        or "the gate decided" in done.result(name, Measured).ended
+        "1 s of measuring are over" in done.result(name, MeasuredRounds).ended
+        or "the gate decided" in done.result(name, MeasuredRounds).ended
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from mpctl.errors import InputError, NotPermitted
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, OutcomeUnknown
-from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, Kind
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, ObjectKind
 
 Json = dict[str, Any]
 
@@ -30,17 +30,17 @@ class FakeApi:
         self.guard = None
         self.forbids = ""  # plural of the kind that may not be deleted
 
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+    def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json | None:
         self.reads += 1
         return copy.deepcopy(self.objects.get((kind.plural, name)))
 
-    def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
+    def require(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json:
         found = self.get(kind, name, namespace)
         if found is None:
             raise InputError(f"{kind.plural} {name} not found")
         return found
 
-    def list(self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:
+    def list(self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:
         self.reads += 1
         wanted = dict(pair.split("=") for pair in labels.split(",") if pair)
         return [
@@ -49,24 +49,24 @@ class FakeApi:
             if plural == kind.plural and wanted.items() <= (item["metadata"].get("labels") or {}).items()
         ]
 
-    def create(self, kind: Kind, body: Json, *, as_: str = "mpctl") -> Json:
+    def create(self, kind: ObjectKind, body: Json, *, as_: str = "mpctl") -> Json:
         key = kind.plural, body["metadata"]["name"]
         if key in self.objects:
             raise AlreadyExists(f"{kind.plural} {key[1]} already exists")
         return self._keep(key, body, as_)
 
-    def apply(self, kind: Kind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
+    def apply(self, kind: ObjectKind, body: Json, *, force: bool = False, as_: str = "mpctl") -> Json:
         if self.objects.get((kind.plural, body["metadata"]["name"]), {}).get("immutable"):
             raise InputError("data: Forbidden: field is immutable when `immutable` is set")
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
-    def replace(self, kind: Kind, body: Json, *, as_: str = "mpctl") -> Json:
+    def replace(self, kind: ObjectKind, body: Json, *, as_: str = "mpctl") -> Json:
         return self._keep((kind.plural, body["metadata"]["name"]), body, as_)
 
-    def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json, *, as_: str = "mpctl") -> Json:
+    def merge(self, kind: ObjectKind, name: str, namespace: str | None, patch: Json, *, as_: str = "mpctl") -> Json:
         return self._keep((kind.plural, name), merged(self.objects[kind.plural, name], patch), as_)
 
-    def delete(self, kind: Kind, name: str, namespace: str | None = None, *, dry_run: bool = False) -> None:
+    def delete(self, kind: ObjectKind, name: str, namespace: str | None = None, *, dry_run: bool = False) -> None:
         if self.forbids == kind.plural:
             raise NotPermitted(f"cannot delete {kind.plural}")
         if not dry_run:

@@ -10,7 +10,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.watch.assess import MEANINGS, ZERO, Signal, State, assess, at_most, remedy_of
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
-from mpctl.watch.reference import Band, Measured, Reference
+from mpctl.watch.reference import LoadBand, MeanFigure, Reference
 
 POLICY = WatchPolicy()
 STEP_S, COST = 0.02, 1.2
@@ -19,12 +19,12 @@ STEP_S, COST = 0.02, 1.2
 def band(batch=1.0, step_s=STEP_S, cost=COST, accepted=1.5):
     per_step = 1 + accepted
     step = 1000 * step_s
-    return Band(
-        *("edits", 0.0, batch, 8, Measured(per_step, per_step * 0.98, per_step * 1.02)),
-        time_per_token_ms=Measured(step / per_step, step / per_step * 0.98, step / per_step * 1.02),
-        step_ms=Measured(step, step * 0.98, step * 1.02),
-        first_acceptance=Measured(0.8, 0.75, 0.85),
-        coverage=Measured(1.0, 1.0, 1.0),
+    return LoadBand(
+        *("edits", 0.0, batch, 8, MeanFigure(per_step, per_step * 0.98, per_step * 1.02)),
+        time_per_token_ms=MeanFigure(step / per_step, step / per_step * 0.98, step / per_step * 1.02),
+        step_ms=MeanFigure(step, step * 0.98, step * 1.02),
+        first_acceptance=MeanFigure(0.8, 0.75, 0.85),
+        coverage=MeanFigure(1.0, 1.0, 1.0),
         baseline_step_ms=step / cost,
         answer_tokens=60.0,
     )

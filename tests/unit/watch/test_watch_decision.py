@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.errors import InputError
 from mpctl.watch.assess import Assessment, Signal
-from mpctl.watch.decision import Act, Fleet, Rung, Situation, decide, ladder
+from mpctl.watch.decision import Fleet, Rung, Situation, WatchAct, decide, ladder
 from mpctl.watch.policy import WatchPolicy
 
 ACTS = WatchPolicy(fall_back=True, re_arm=True, ladder=("eagle3", "ngram", "none"))
@@ -24,48 +24,48 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
 @pytest.mark.parametrize(
     ("policy", "seen", "situation", "fleet", "act", "why"),
     [
-        (ACTS, BAD, CALM, FLEET, Act.FALL_BACK, "why"),
-        (WatchPolicy(), BAD, CALM, FLEET, Act.REPORT, "why"),
-        (ACTS, replace(BAD, pays=True), CALM, FLEET, Act.REPORT, "still pays"),
-        (ACTS, replace(BAD, pays=None), CALM, FLEET, Act.REPORT, "is not certain yet"),
-        (ACTS, ZERO, CALM, FLEET, Act.RESTART, "StepToZero: why"),
-        (ACTS, ZERO, replace(CALM, found_at=NOW - 5), FLEET, Act.HOLD, "lasted 5 of 30 s"),
-        (ACTS, ZERO, replace(CALM, busy="held by ada"), FLEET, Act.HOLD, "held by ada"),
-        (ACTS, ZERO, replace(CALM, changes=(NOW - 600,)), FLEET, Act.RESTART, "why"),
-        (ACTS, ZERO, replace(CALM, rungs=()), FLEET, Act.RESTART, "why"),
-        (ACTS, ZERO, CALM, Fleet(1, (NOW - 10,)), Act.HOLD, "brake"),
-        (ACTS, ZERO, replace(CALM, restarts=(NOW - 60,)), FLEET, Act.FALL_BACK, "why"),
-        (ACTS, ZERO, replace(CALM, restarts=(NOW - 9e4,)), FLEET, Act.RESTART, "why"),
-        (replace(ACTS, restart=False), ZERO, CALM, FLEET, Act.FALL_BACK, "why"),
-        (WatchPolicy(), ZERO, CALM, FLEET, Act.REPORT, "why"),
-        (ACTS, replace(BAD, signal=Signal.NO_DRAFTS, pays=None), CALM, FLEET, Act.FALL_BACK, "why"),
-        (ACTS, replace(BAD, signal=Signal.COSTLIER_STEP), CALM, FLEET, Act.REPORT, "why"),
-        (ACTS, replace(BAD, signal=Signal.NOT_SPECULATING), CALM, FLEET, Act.REPORT, "why"),
-        (ACTS, replace(BAD, signal=Signal.RESTARTING), CALM, FLEET, Act.REPORT, "why"),
-        (ACTS, Assessment(Signal.BLIND, "NaN"), CALM, FLEET, Act.NOTHING, "NaN"),
-        (ACTS, BAD, replace(CALM, found_at=NOW - 5), FLEET, Act.HOLD, "lasted 5 of 30 s"),
-        (ACTS, BAD, replace(CALM, busy="held by ada"), FLEET, Act.HOLD, "held by ada"),
-        (ACTS, BAD, replace(CALM, changes=(NOW - 600,)), FLEET, Act.HOLD, "3000 s are left"),
-        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 7e3, NOW - 9e3)), FLEET, Act.HOLD, "2 fallbacks within a day"),
-        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 9e4, NOW - 9e3)), FLEET, Act.FALL_BACK, "why"),
-        (ACTS, BAD, replace(CALM, rungs=()), FLEET, Act.REPORT, "no revision of the ladder"),
-        (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 20)), Act.HOLD, "2 of 20 services"),
-        (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 9e3)), Act.FALL_BACK, "why"),
-        (ACTS, BAD, CALM, Fleet(1, (NOW - 10,)), Act.HOLD, "brake"),
-        (ACTS, GOOD, CALM, FLEET, Act.NOTHING, "as measured"),
-        (ACTS, GOOD, replace(CALM, better="eagle3 K=3"), FLEET, Act.RE_ARM, "eagle3 K=3 is measured again"),
-        (ACTS, GOOD, replace(CALM, better="eagle3", changes=(NOW - 5,)), FLEET, Act.NOTHING, "cool-down"),
-        (ACTS, GOOD, replace(CALM, better="eagle3", busy="held"), FLEET, Act.HOLD, "held"),
-        (replace(ACTS, re_arm=False), GOOD, replace(CALM, better="eagle3"), FLEET, Act.NOTHING, "as measured"),
-        (ACTS, BAD, replace(CALM, interrupted="rollback-4"), FLEET, Act.RESUME, "rollback-4"),
-        (WatchPolicy(), BAD, replace(CALM, interrupted="rollback-4"), FLEET, Act.REPORT, "rollback-4"),
+        (ACTS, BAD, CALM, FLEET, WatchAct.FALL_BACK, "why"),
+        (WatchPolicy(), BAD, CALM, FLEET, WatchAct.REPORT, "why"),
+        (ACTS, replace(BAD, pays=True), CALM, FLEET, WatchAct.REPORT, "still pays"),
+        (ACTS, replace(BAD, pays=None), CALM, FLEET, WatchAct.REPORT, "is not certain yet"),
+        (ACTS, ZERO, CALM, FLEET, WatchAct.RESTART, "StepToZero: why"),
+        (ACTS, ZERO, replace(CALM, found_at=NOW - 5), FLEET, WatchAct.HOLD, "lasted 5 of 30 s"),
+        (ACTS, ZERO, replace(CALM, busy="held by ada"), FLEET, WatchAct.HOLD, "held by ada"),
+        (ACTS, ZERO, replace(CALM, changes=(NOW - 600,)), FLEET, WatchAct.RESTART, "why"),
+        (ACTS, ZERO, replace(CALM, rungs=()), FLEET, WatchAct.RESTART, "why"),
+        (ACTS, ZERO, CALM, Fleet(1, (NOW - 10,)), WatchAct.HOLD, "brake"),
+        (ACTS, ZERO, replace(CALM, restarts=(NOW - 60,)), FLEET, WatchAct.FALL_BACK, "why"),
+        (ACTS, ZERO, replace(CALM, restarts=(NOW - 9e4,)), FLEET, WatchAct.RESTART, "why"),
+        (replace(ACTS, restart=False), ZERO, CALM, FLEET, WatchAct.FALL_BACK, "why"),
+        (WatchPolicy(), ZERO, CALM, FLEET, WatchAct.REPORT, "why"),
+        (ACTS, replace(BAD, signal=Signal.NO_DRAFTS, pays=None), CALM, FLEET, WatchAct.FALL_BACK, "why"),
+        (ACTS, replace(BAD, signal=Signal.COSTLIER_STEP), CALM, FLEET, WatchAct.REPORT, "why"),
+        (ACTS, replace(BAD, signal=Signal.NOT_SPECULATING), CALM, FLEET, WatchAct.REPORT, "why"),
+        (ACTS, replace(BAD, signal=Signal.RESTARTING), CALM, FLEET, WatchAct.REPORT, "why"),
+        (ACTS, Assessment(Signal.BLIND, "NaN"), CALM, FLEET, WatchAct.NOTHING, "NaN"),
+        (ACTS, BAD, replace(CALM, found_at=NOW - 5), FLEET, WatchAct.HOLD, "lasted 5 of 30 s"),
+        (ACTS, BAD, replace(CALM, busy="held by ada"), FLEET, WatchAct.HOLD, "held by ada"),
+        (ACTS, BAD, replace(CALM, changes=(NOW - 600,)), FLEET, WatchAct.HOLD, "3000 s are left"),
+        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 7e3, NOW - 9e3)), FLEET, WatchAct.HOLD, "2 fallbacks within a day"),
+        (ACTS, BAD, replace(CALM, fallbacks=(NOW - 9e4, NOW - 9e3)), FLEET, WatchAct.FALL_BACK, "why"),
+        (ACTS, BAD, replace(CALM, rungs=()), FLEET, WatchAct.REPORT, "no revision of the ladder"),
+        (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 20)), WatchAct.HOLD, "2 of 20 services"),
+        (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 9e3)), WatchAct.FALL_BACK, "why"),
+        (ACTS, BAD, CALM, Fleet(1, (NOW - 10,)), WatchAct.HOLD, "brake"),
+        (ACTS, GOOD, CALM, FLEET, WatchAct.NOTHING, "as measured"),
+        (ACTS, GOOD, replace(CALM, better="eagle3 K=3"), FLEET, WatchAct.RE_ARM, "eagle3 K=3 is measured again"),
+        (ACTS, GOOD, replace(CALM, better="eagle3", changes=(NOW - 5,)), FLEET, WatchAct.NOTHING, "cool-down"),
+        (ACTS, GOOD, replace(CALM, better="eagle3", busy="held"), FLEET, WatchAct.HOLD, "held"),
+        (replace(ACTS, re_arm=False), GOOD, replace(CALM, better="eagle3"), FLEET, WatchAct.NOTHING, "as measured"),
+        (ACTS, BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.RESUME, "rollback-4"),
+        (WatchPolicy(), BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.REPORT, "rollback-4"),
     ],
 )
 def test_truth_table(policy, seen, situation, fleet, act, why):
     decided = decide(policy, seen, situation, fleet)
     assert decided.act is act, decided.reason
     assert why in decided.reason
-    assert (decided.rung is not None) == (act is Act.FALL_BACK)
+    assert (decided.rung is not None) == (act is WatchAct.FALL_BACK)
 
 
 def test_the_ladder_takes_the_newest_served_revision_of_each_method():
@@ -83,7 +83,7 @@ def test_a_fault_of_all_references_turns_off_the_stated_share_and_stops():
     fleet, fallen = Fleet(200), 0
     for number in range(200):
         decided = decide(ACTS, BAD, replace(CALM, now=NOW + number), fleet)
-        if decided.act is Act.FALL_BACK:
+        if decided.act is WatchAct.FALL_BACK:
             fallen += 1
             fleet = replace(fleet, actions=(*fleet.actions, NOW + number))
         else:

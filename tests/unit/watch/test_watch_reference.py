@@ -11,7 +11,7 @@ from run_samples import block, make_run
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, TrafficWindow, UsersTraffic
 from mpctl.methods import Spec
-from mpctl.watch.reference import Band, Figures, Measured, Profile, Reference
+from mpctl.watch.reference import Figures, LoadBand, MeanFigure, Profile, Reference
 
 NGRAM = Spec("ngram", {"num_speculative_tokens": 5})
 
@@ -58,8 +58,15 @@ def test_nothing_is_left_of_a_run_without_counters():
 
 
 def band(traffic, batch, per_step, step, base=10.0):
-    return Band(
-        traffic, 0.0, batch, 4, Measured(per_step), Measured(step / per_step), Measured(step), baseline_step_ms=base
+    return LoadBand(
+        traffic,
+        0.0,
+        batch,
+        4,
+        MeanFigure(per_step),
+        MeanFigure(step / per_step),
+        MeanFigure(step),
+        baseline_step_ms=base,
     )
 
 

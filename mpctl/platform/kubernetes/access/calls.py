@@ -18,24 +18,26 @@ from typing import Any, Literal
 from mpctl.doctor import Denied
 from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import Kind
+from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 Role = Literal["reader", "operator"]
 Load = Literal["job", "local"]
 # Where a right has to hold: in the service's namespace, in the whole cluster, in KServe's own namespace.
 Scope = Literal["service", "cluster", "kserve"]
 
-DEVICE_CLASS = Kind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
-DAEMON_SET = Kind("apps", "v1", "DaemonSet", "daemonsets")
-ENDPOINT_SLICE = Kind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
+DEVICE_CLASS = ObjectKind("resource.k8s.io", "v1", "DeviceClass", "deviceclasses", namespaced=False)
+DAEMON_SET = ObjectKind("apps", "v1", "DaemonSet", "daemonsets")
+ENDPOINT_SLICE = ObjectKind("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 _ADMISSION = "admissionregistration.k8s.io"
-MUTATING = Kind(_ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False)
-VALIDATING = Kind(
+MUTATING = ObjectKind(
+    _ADMISSION, "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", namespaced=False
+)
+VALIDATING = ObjectKind(
     _ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", namespaced=False
 )
 _REVIEWS = "authorization.k8s.io"
-ACCESS_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
-RULES_REVIEW = Kind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
+ACCESS_REVIEW = ObjectKind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
+RULES_REVIEW = ObjectKind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
 
 _READ_COMMANDS = ("status", "history", "diff", "plan", "preflight", "render", "doctor")
 _CHANGE_COMMANDS = ("rollout", "resume", "rollback", "abandon", "retire")
@@ -44,11 +46,11 @@ _RECORD_COMMANDS = ("status", "history", "diff", *_CHANGE_COMMANDS)
 
 
 @dataclass(frozen=True)
-class Row:
+class CallRow:
     """``verb`` is RBAC's. ``commands`` make the call, ``why`` says for what. ``role``: the least role that has it."""
 
     verb: str
-    kind: Kind
+    kind: ObjectKind
     commands: tuple[str, ...]
     why: str
     role: Role = "reader"
@@ -72,9 +74,9 @@ class Row:
 
 
 def _rows(
-    verbs: str, kind: Kind, commands: tuple[str, ...], why: str, role: Role = "reader", **attributes: str
-) -> list[Row]:
-    return [Row(verb, kind, commands, why, role, **attributes) for verb in verbs.split()]  # type: ignore[arg-type]
+    verbs: str, kind: ObjectKind, commands: tuple[str, ...], why: str, role: Role = "reader", **attributes: str
+) -> list[CallRow]:
+    return [CallRow(verb, kind, commands, why, role, **attributes) for verb in verbs.split()]  # type: ignore[arg-type]
 
 
 _PREFLIGHT_COMMANDS = ("plan", "preflight", "render", "diff")
@@ -82,7 +84,7 @@ _POD_COMMANDS = ("status", "doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 _PATH_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 _GPU_COMMANDS = ("doctor", *_PREFLIGHT_COMMANDS, *_CHANGE_COMMANDS)
 
-TABLE: tuple[Row, ...] = (
+TABLE: tuple[CallRow, ...] = (
     # Services and their pods
     *_rows("get list", kinds.INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
     *_rows("get", kinds.SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds to the engine's"),
@@ -127,13 +129,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("create update", kinds.LEASE, _CHANGE_COMMANDS, "one operator at a time", "operator"),
     *_rows("patch", kinds.LEASE, ("unlock", *_CHANGE_COMMANDS), "give the lease back", "operator"),
     *_rows("create patch", kinds.CONFIG_MAP, _CHANGE_COMMANDS, "keep what was measured", "operator"),
-    *_rows(
-        "create",
-        kinds.CONTROLLER_REVISION,
-        _CHANGE_COMMANDS,
-        "record what is about to happen",
-        "operator",
-    ),
+    *_rows("create", kinds.CONTROLLER_REVISION, _CHANGE_COMMANDS, "record what is about to happen", "operator"),
     *_rows("create delete", kinds.INFERENCE_SERVICE, _CHANGE_COMMANDS, "the candidate", "operator"),
     *_rows("list create delete", kinds.JOB, _CHANGE_COMMANDS, "the load client", "operator"),
     *_rows(
@@ -173,7 +169,7 @@ TABLE: tuple[Row, ...] = (
     *_rows("get", kinds.CONFIG_MAP, ("doctor",), "KServe's configuration", scope="kserve"),
 )
 # Services of KServe's other kind. Apart from the table, because a cluster may be without them.
-LLM: tuple[Row, ...] = (
+LLM: tuple[CallRow, ...] = (
     *_rows("get list", kinds.LLM_INFERENCE_SERVICE, _ALL_COMMANDS, "the service, and which there are"),
     *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments that a config adds to the engine's"),
     *_rows("get", kinds.LLM_CONFIG, _ALL_COMMANDS, "arguments of KServe's presets", scope="kserve"),
@@ -186,7 +182,7 @@ LLM: tuple[Row, ...] = (
     ),
 )
 # Services of several pods each. Apart from the table, because a cluster may be without them.
-GROUPS: tuple[Row, ...] = (
+GROUPS: tuple[CallRow, ...] = (
     *_rows("get list", kinds.LEADER_WORKER_SET, _ALL_COMMANDS, "the service, and which there are"),
     *_rows("get", kinds.STATEFUL_SET, ("status", *_CHANGE_COMMANDS), "the leaders of its groups"),
     *_rows("watch", kinds.STATEFUL_SET, _CHANGE_COMMANDS, "when a start is over", "operator"),
@@ -195,13 +191,7 @@ _DELETING = ("history --purge", "history --prune")
 # `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
 PURGE = (
     *_rows("list delete", kinds.CONFIG_MAP, _DELETING, "delete what was recorded", "operator"),
-    *_rows(
-        "delete",
-        kinds.CONTROLLER_REVISION,
-        _DELETING,
-        "delete what was recorded",
-        "operator",
-    ),
+    *_rows("delete", kinds.CONTROLLER_REVISION, _DELETING, "delete what was recorded", "operator"),
     *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
 )
 # `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment and no LeaderWorkerSet.
@@ -220,7 +210,7 @@ JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.
 ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
-API_KEY = Row("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
+API_KEY = CallRow("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
 
 # Every authenticated user may make these (ClusterRole system:basic-user), so no role of ours has to grant them.
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
@@ -228,7 +218,7 @@ FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 def needs(
     role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False, deployments: bool = False
-) -> tuple[Row, ...]:
+) -> tuple[CallRow, ...]:
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
@@ -264,7 +254,7 @@ def _granted(client: Client, namespace: str) -> Iterable[dict[str, Any]]:
     return (answer.get("status") or {}).get("resourceRules") or ()
 
 
-def covers(rule: dict[str, Any], row: Row) -> bool:
+def covers(rule: dict[str, Any], row: CallRow) -> bool:
     """Return whether an RBAC rule grants a row for every object; one with resourceNames does not."""
     verbs, groups, resources = rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ()
     star = f"*/{row.subresource}" if row.subresource else "*"
@@ -276,7 +266,7 @@ def covers(rule: dict[str, Any], row: Row) -> bool:
     )
 
 
-def _may(client: Client, row: Row, namespace: str | None) -> bool:
+def _may(client: Client, row: CallRow, namespace: str | None) -> bool:
     asked: dict[str, Any] = {
         "verb": row.verb,
         "group": row.kind.group,

@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, Load, Role, Row, needs
-from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, HTTP_ROUTE, JOB, LEASE, Kind
+from mpctl.platform.kubernetes.access.calls import API_KEY, CallRow, Load, Role, needs
+from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, HTTP_ROUTE, JOB, LEASE, ObjectKind
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX
 
 Json = dict[str, Any]
@@ -90,7 +90,7 @@ def require_name(name: str, field: str, *, dots: bool = True) -> None:
         raise InputError(f"{name!r} is not a valid object name", field=field, hint=f"use {such}")
 
 
-def rules_of(rows: Iterable[Row], *, secrets: Sequence[str] = ()) -> list[Json]:
+def rules_of(rows: Iterable[CallRow], *, secrets: Sequence[str] = ()) -> list[Json]:
     """RBAC rules: one per group and set of verbs, sorted, so that the same calls give the same text.
 
     ``secrets``: the only Secrets that may be read, by name.
@@ -138,7 +138,7 @@ def roles(
 
 
 def roles_of(
-    rows: Iterable[Row], name: str, namespace: str | None, *, to: Sequence[Subject], secrets: Sequence[str] = ()
+    rows: Iterable[CallRow], name: str, namespace: str | None, *, to: Sequence[Subject], secrets: Sequence[str] = ()
 ) -> tuple[Json, ...]:
     """Roles called ``name`` with these rows, each followed by its bindings; ``namespace`` None: for all namespaces."""
     rows = tuple(rows)
@@ -269,7 +269,7 @@ def admission_policies(
 
 def _policy(
     name: str,
-    kinds: Sequence[Kind],
+    kinds: Sequence[ObjectKind],
     operations: Sequence[str],
     subject: Subject,
     validations: Rules,

@@ -12,7 +12,7 @@ from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.platform.kubernetes.api.kinds import Kind
+from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 Json = dict[str, Any]
 
@@ -34,7 +34,7 @@ class OutcomeUnknown(MpctlError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class Response:
     """Response of the server."""
 
     code: int
@@ -43,7 +43,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class NoAnswer:
+class NoResponse:
     """No response; ``why`` for messages."""
 
     why: str
@@ -54,7 +54,7 @@ class Call:
     """A request, for messages. ``verb`` is RBAC's: get, list, create, update, patch, delete."""
 
     verb: str
-    kind: Kind
+    kind: ObjectKind
     namespace: str | None = None
     name: str | None = None
     subresource: str | None = None
@@ -115,7 +115,7 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
     return MpctlError(f"{call.target}: the API server answered {code} to {call.verb}: {message}")
 
 
-def undefined(kind: Kind) -> str:
+def undefined(kind: ObjectKind) -> str:
     """That the cluster does not know a kind, as messages say it."""
     return (
         f"the cluster does not know the kind {kind.name}; without its definition {kind.resource} no {kind.name} "
@@ -129,8 +129,7 @@ def _not_found(status: Mapping[str, Any], message: str, call: Call) -> MpctlErro
     if isinstance(details, Mapping) and details.get("name"):
         return InputError(f"{call.target} not found", hint=message)
     return MpctlError(
-        f"{call.target}: {undefined(call.kind)}",
-        hint="install the definition again, then run the same command again",
+        f"{call.target}: {undefined(call.kind)}", hint="install the definition again, then run the same command again"
     )
 
 

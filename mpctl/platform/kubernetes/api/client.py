@@ -22,11 +22,11 @@ from urllib.parse import urlencode
 
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.kubernetes.api.answers import (
-    Answer,
     Call,
     Json,
-    NoAnswer,
+    NoResponse,
     OutcomeUnknown,
+    Response,
     Unreachable,
     error_of,
     json_object,
@@ -45,14 +45,14 @@ from mpctl.platform.kubernetes.api.kinds import (
     POD,
     SCALED_OBJECT,
     STATEFUL_SET,
-    Kind,
+    ObjectKind,
 )
 
 if TYPE_CHECKING:
     import urllib3
     from kubernetes.client import Configuration
 
-    from mpctl.platform.kubernetes.api.connection import Connection
+    from mpctl.platform.kubernetes.api.connection import ClusterConnection
 
 MANAGER = "mpctl"
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -84,9 +84,9 @@ class RecentReads:
     """Keeps answers for RECENT_S and no longer, so that a watch of many services does not hold what it once read."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, tuple[float, Answer]] = {}
+        self._kept: dict[str, tuple[float, Response]] = {}
 
-    def read(self, key: str, ask: Callable[[], Answer]) -> Answer:
+    def read(self, key: str, ask: Callable[[], Response]) -> Response:
         """Return the recent answer to ``key``, or ask."""
         asked, answers = time.monotonic(), self._kept
         recent = answers.get(key)
@@ -115,7 +115,7 @@ class Client:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ClusterConnection,
         *,
         as_user: str | None = None,
         timeout_s: float = _TIMEOUT_S,
@@ -139,7 +139,7 @@ class Client:
 
     # Reading
 
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+    def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json | None:
         """Return one object; None when it, or its kind, is not found.
 
         Raises:
@@ -148,7 +148,7 @@ class Client:
         answer = self._read(Call("get", kind, namespace, name), kind.path(namespace, name), {})
         return None if answer.code == 404 else json_object(answer.body)
 
-    def require(self, kind: Kind, name: str, namespace: str | None = None) -> Json:
+    def require(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json:
         """Return one object.
 
         Raises:
@@ -161,7 +161,7 @@ class Client:
         return json_object(answer.body)
 
     def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Json] | None:
         """Return all objects with their ``kind`` and ``apiVersion``; None when the server does not know the kind.
 
@@ -180,7 +180,7 @@ class Client:
             if not query["continue"]:
                 return objects
 
-    def changed(self, kind: Kind, name: str, namespace: str, version: str, timeout_s: float) -> bool:
+    def changed(self, kind: ObjectKind, name: str, namespace: str, version: str, timeout_s: float) -> bool:
         """Wait by a watch until an object is no longer as it was read at ``version``; return whether it may have
         changed. False: it has not within ``timeout_s``.
 
@@ -208,7 +208,7 @@ class Client:
 
     def raw(self, path: str) -> str | None:
         """Return the text at a path such as ``/version``; None on 404."""
-        answer = self._read(Call("get", Kind("", "", "path", path, namespaced=False), None, path), path, {})
+        answer = self._read(Call("get", ObjectKind("", "", "path", path, namespaced=False), None, path), path, {})
         return None if answer.code == 404 else answer.body.decode(errors="replace")
 
     def version(self) -> Json:
@@ -225,7 +225,7 @@ class Client:
             "previous": "true" if previous else "",
         }
         answer = self._send("GET", POD.path(namespace, name, "log"), {k: v for k, v in query.items() if v}, None, "")
-        if isinstance(answer, NoAnswer) or answer.code in (400, 404) or answer.code >= 500:
+        if isinstance(answer, NoResponse) or answer.code in (400, 404) or answer.code >= 500:
             return ""  # 400: the container has not started
         if answer.code >= 300:
             raise error_of(answer.code, answer.body, call)
@@ -233,7 +233,7 @@ class Client:
 
     # Writing
 
-    def create(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
+    def create(self, kind: ObjectKind, body: Json, *, dry_run: bool = False) -> Json:
         """Create an object; metadata names it. ``dry_run``: only return it as it would be stored.
 
         Raises:
@@ -244,7 +244,7 @@ class Client:
         query = {**_OPTIONS, "dryRun": "All"} if dry_run else _OPTIONS
         return self._write(call, "POST", kind.path(call.namespace), query, body, "application/json")
 
-    def replace(self, kind: Kind, body: Json, *, dry_run: bool = False) -> Json:
+    def replace(self, kind: ObjectKind, body: Json, *, dry_run: bool = False) -> Json:
         """Write the whole object. ``metadata.resourceVersion`` and ``metadata.uid`` must be those that were read, which
         protects foreign changes and other objects of the same name.
 
@@ -260,7 +260,7 @@ class Client:
         query = {**_OPTIONS, "dryRun": "All"} if dry_run else _OPTIONS
         return self._write(call, "PUT", path, query, body, "application/json")
 
-    def apply(self, kind: Kind, body: Json, *, force: bool = False, subresource: str | None = None) -> Json:
+    def apply(self, kind: ObjectKind, body: Json, *, force: bool = False, subresource: str | None = None) -> Json:
         """Server-side apply as ``mpctl``. The same body again changes nothing, so an unknown outcome is repeated.
 
         Raises:
@@ -272,7 +272,7 @@ class Client:
         path = kind.path(call.namespace, call.name, subresource)
         return self._retry_unknown(lambda: self._write(call, "PATCH", path, query, body, _APPLY))
 
-    def merge(self, kind: Kind, name: str, namespace: str | None, patch: Json) -> Json:
+    def merge(self, kind: ObjectKind, name: str, namespace: str | None, patch: Json) -> Json:
         """JSON merge patch; put ``metadata.resourceVersion`` into the patch for a precondition.
 
         Raises:
@@ -284,7 +284,7 @@ class Client:
 
     def delete(
         self,
-        kind: Kind,
+        kind: ObjectKind,
         name: str,
         namespace: str | None = None,
         *,
@@ -311,7 +311,7 @@ class Client:
 
     # Requests
 
-    def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
+    def _read(self, call: Call, path: str, query: Mapping[str, str]) -> Response:
         if call.kind not in _RECENT_KINDS:
             return self._read_now(call, path, query)
         return self._recent.read(f"{path}?{urlencode(query)}", lambda: self._read_now(call, path, query))
@@ -320,10 +320,10 @@ class Client:
         """Read everything again: something may have changed."""
         self._recent.forget()
 
-    def _read_now(self, call: Call, path: str, query: Mapping[str, str]) -> Answer:
+    def _read_now(self, call: Call, path: str, query: Mapping[str, str]) -> Response:
         for pause in (*_PAUSES_S, None):
             answer = self._send("GET", path, query, None, "")
-            if isinstance(answer, Answer) and answer.code < 500 and answer.code != 429:
+            if isinstance(answer, Response) and answer.code < 500 and answer.code != 429:
                 if answer.code >= 300 and answer.code != 404:
                     raise error_of(answer.code, answer.body, call)
                 return answer
@@ -346,11 +346,11 @@ class Client:
             if self.guard is not None and call.kind is not LEASE:
                 self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
             answer = self._send(method, path, query, body, content_type)
-            done = isinstance(answer, Answer) and answer.code < 300
+            done = isinstance(answer, Response) and answer.code < 300
             if call.kind not in _OWN_RECORDS and not (done and "dryRun" in query):
                 self.forget_reads()
-            if isinstance(answer, NoAnswer) or answer.code >= 500:
-                reason = "no answer" if isinstance(answer, NoAnswer) else f"answer {answer.code}"
+            if isinstance(answer, NoResponse) or answer.code >= 500:
+                reason = "no answer" if isinstance(answer, NoResponse) else f"answer {answer.code}"
                 raise OutcomeUnknown(
                     f"{call.target}: {reason} to {call.verb}; the outcome is unknown",
                     hint="run the same command again: it reads the object and resumes",
@@ -375,7 +375,7 @@ class Client:
 
     def _send(
         self, method: Method, path: str, query: Mapping[str, str], body: Json | None, content_type: str
-    ) -> Answer | NoAnswer:
+    ) -> Response | NoResponse:
         """One request.
 
         Raises:
@@ -406,8 +406,8 @@ class Client:
         except urllib3.exceptions.LocationValueError as error:
             raise InputError(f"{self.configuration.host!r} is not the address of an API server: {error}") from error
         except urllib3.exceptions.HTTPError as error:
-            return NoAnswer(_no_answer_reason(error, self._timeout_s))
-        return Answer(response.status, response.headers, response.data)
+            return NoResponse(_no_answer_reason(error, self._timeout_s))
+        return Response(response.status, response.headers, response.data)
 
     def _stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> urllib3.BaseHTTPResponse:
         """A request whose answer arrives in pieces.
@@ -459,16 +459,16 @@ class Client:
         headers = [*self.authorization().items(), *self._impersonate]
         return tuple(f"{name}: {value}" for name, value in headers)
 
-    def _delay_s(self, answer: Answer | NoAnswer, pause: float, call: Call) -> float:
-        if isinstance(answer, NoAnswer):
+    def _delay_s(self, answer: Response | NoResponse, pause: float, call: Call) -> float:
+        if isinstance(answer, NoResponse):
             return pause
         asked = retry_after(answer.headers, otherwise=pause)
         if asked > _LONGEST_WAIT_S:
             raise Unreachable(f"{call.target}: the API server asks to wait {asked:.0f} s", hint="retry after that time")
         return max(asked, pause) if answer.code == 429 else asked
 
-    def _unreachable(self, answer: Answer | NoAnswer, call: Call) -> Unreachable:
-        if isinstance(answer, NoAnswer):
+    def _unreachable(self, answer: Response | NoResponse, call: Call) -> Unreachable:
+        if isinstance(answer, NoResponse):
             reason = f"does not answer ({answer.why})"
         else:
             reason = f"answers {answer.code}: {status_of(answer.body).get('message')}"
@@ -482,7 +482,7 @@ class Client:
         self._pool.clear()
 
 
-def _call(verb: str, kind: Kind, body: Json) -> Call:
+def _call(verb: str, kind: ObjectKind, body: Json) -> Call:
     metadata = body["metadata"]
     return Call(verb, kind, metadata.get("namespace"), metadata.get("name"))
 

@@ -28,7 +28,7 @@ VARIABLE = "KUBECONFIG"
 
 
 @dataclass(frozen=True)
-class Connection:
+class ClusterConnection:
     """A connection to a cluster. ``namespace``: of the context, ``default`` if the context names none."""
 
     configuration: Configuration
@@ -110,7 +110,7 @@ def _in_pod() -> bool:
     return "KUBERNETES_SERVICE_HOST" in os.environ and (SERVICE_ACCOUNT / "token").is_file()
 
 
-def connect(kubeconfig: str | None = None, context: str | None = None) -> Connection:
+def connect(kubeconfig: str | None = None, context: str | None = None) -> ClusterConnection:
     """Read the configuration; nothing is sent.
 
     Raises:
@@ -124,7 +124,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
     files = kubeconfig_files(kubeconfig)
     if not files and context is None and _in_pod():
         config.load_incluster_config(client_configuration=configuration)
-        return Connection(configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster")
+        return ClusterConnection(configuration, (SERVICE_ACCOUNT / "namespace").read_text().strip(), "in-cluster")
     if not files:
         raise InputError(
             missing_kubeconfig(),
@@ -142,7 +142,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Connec
         )
     entries.check(context_entry)
     _load(config, configuration, entries, chosen)
-    return Connection(configuration, context_entry.get("namespace") or "default", chosen)
+    return ClusterConnection(configuration, context_entry.get("namespace") or "default", chosen)
 
 
 class _Entries:

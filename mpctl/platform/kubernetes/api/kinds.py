@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 
 @dataclass(frozen=True)
-class Kind:
+class ObjectKind:
     """``plural`` is the resource's name in a path; ``group`` is empty for the core group."""
 
     group: str
@@ -41,32 +41,34 @@ class Kind:
 
 SERVING = "serving.kserve.io"
 
-INFERENCE_SERVICE = Kind(SERVING, "v1beta1", "InferenceService", "inferenceservices")
-LLM_INFERENCE_SERVICE = Kind(SERVING, "v1alpha2", "LLMInferenceService", "llminferenceservices")
-LLM_CONFIG = Kind(SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs")
-SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
-CLUSTER_SERVING_RUNTIME = Kind(SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False)
-LEADER_WORKER_SET = Kind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
-STATEFUL_SET = Kind("apps", "v1", "StatefulSet", "statefulsets")
-DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments")
-CONTROLLER_REVISION = Kind("apps", "v1", "ControllerRevision", "controllerrevisions")
-POD = Kind("", "v1", "Pod", "pods")
-EVENT = Kind("", "v1", "Event", "events")
-CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps")
-SECRET = Kind("", "v1", "Secret", "secrets")
-RESOURCE_QUOTA = Kind("", "v1", "ResourceQuota", "resourcequotas")
-LIMIT_RANGE = Kind("", "v1", "LimitRange", "limitranges")
-NODE = Kind("", "v1", "Node", "nodes", namespaced=False)
-SPECULATION_STATUS = Kind("mpctl.dev", "v1alpha1", "SpeculationStatus", "speculationstatuses")
-LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases")
-HPA = Kind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
-SCALED_OBJECT = Kind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
-DISRUPTION_BUDGET = Kind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
-SERVICE = Kind("", "v1", "Service", "services")
-JOB = Kind("batch", "v1", "Job", "jobs")
-HTTP_ROUTE = Kind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
-GATEWAY = Kind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
-GATEWAY_CLASS = Kind("gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses", namespaced=False)
-RESOURCE_CLAIM = Kind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
-RESOURCE_CLAIM_TEMPLATE = Kind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
-RESOURCE_SLICE = Kind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)
+INFERENCE_SERVICE = ObjectKind(SERVING, "v1beta1", "InferenceService", "inferenceservices")
+LLM_INFERENCE_SERVICE = ObjectKind(SERVING, "v1alpha2", "LLMInferenceService", "llminferenceservices")
+LLM_CONFIG = ObjectKind(SERVING, "v1alpha2", "LLMInferenceServiceConfig", "llminferenceserviceconfigs")
+SERVING_RUNTIME = ObjectKind(SERVING, "v1alpha1", "ServingRuntime", "servingruntimes")
+CLUSTER_SERVING_RUNTIME = ObjectKind(
+    SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False
+)
+LEADER_WORKER_SET = ObjectKind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
+DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
+CONTROLLER_REVISION = ObjectKind("apps", "v1", "ControllerRevision", "controllerrevisions")
+POD = ObjectKind("", "v1", "Pod", "pods")
+EVENT = ObjectKind("", "v1", "Event", "events")
+CONFIG_MAP = ObjectKind("", "v1", "ConfigMap", "configmaps")
+SECRET = ObjectKind("", "v1", "Secret", "secrets")
+RESOURCE_QUOTA = ObjectKind("", "v1", "ResourceQuota", "resourcequotas")
+LIMIT_RANGE = ObjectKind("", "v1", "LimitRange", "limitranges")
+NODE = ObjectKind("", "v1", "Node", "nodes", namespaced=False)
+SPECULATION_STATUS = ObjectKind("mpctl.dev", "v1alpha1", "SpeculationStatus", "speculationstatuses")
+LEASE = ObjectKind("coordination.k8s.io", "v1", "Lease", "leases")
+HPA = ObjectKind("autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
+SCALED_OBJECT = ObjectKind("keda.sh", "v1alpha1", "ScaledObject", "scaledobjects")
+DISRUPTION_BUDGET = ObjectKind("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets")
+SERVICE = ObjectKind("", "v1", "Service", "services")
+JOB = ObjectKind("batch", "v1", "Job", "jobs")
+HTTP_ROUTE = ObjectKind("gateway.networking.k8s.io", "v1", "HTTPRoute", "httproutes")
+GATEWAY = ObjectKind("gateway.networking.k8s.io", "v1", "Gateway", "gateways")
+GATEWAY_CLASS = ObjectKind("gateway.networking.k8s.io", "v1", "GatewayClass", "gatewayclasses", namespaced=False)
+RESOURCE_CLAIM = ObjectKind("resource.k8s.io", "v1", "ResourceClaim", "resourceclaims")
+RESOURCE_CLAIM_TEMPLATE = ObjectKind("resource.k8s.io", "v1", "ResourceClaimTemplate", "resourceclaimtemplates")
+RESOURCE_SLICE = ObjectKind("resource.k8s.io", "v1", "ResourceSlice", "resourceslices", namespaced=False)

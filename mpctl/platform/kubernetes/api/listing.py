@@ -12,7 +12,7 @@ from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import Kind
+from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 _ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _NAMED = (kinds.INFERENCE_SERVICE, kinds.LLM_INFERENCE_SERVICE, kinds.DEPLOYMENT, kinds.LEASE)
@@ -32,12 +32,12 @@ class ListingClient(Client):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._lists: dict[tuple[Kind, str, str], Found | None] = {}
-        self._by_name: dict[tuple[Kind, str, str], dict[tuple[str | None, str], Json]] = {}
-        self._by_service: dict[tuple[Kind, str, str], dict[str, list[Json]]] = {}
-        self._single: dict[tuple[Kind, str | None, str], Json | None] = {}
+        self._lists: dict[tuple[ObjectKind, str, str], Found | None] = {}
+        self._by_name: dict[tuple[ObjectKind, str, str], dict[tuple[str | None, str], Json]] = {}
+        self._by_service: dict[tuple[ObjectKind, str, str], dict[str, list[Json]]] = {}
+        self._single: dict[tuple[ObjectKind, str | None, str], Json | None] = {}
 
-    def get(self, kind: Kind, name: str, namespace: str | None = None) -> Json | None:
+    def get(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json | None:
         """Return an object, from the list of its kind if that may be read."""
         if kind is kinds.CONFIG_MAP:
             return None
@@ -50,7 +50,7 @@ class ListingClient(Client):
         return self._single[kind, namespace, name]
 
     def list(
-        self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
+        self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Json] | None:
         """Return the selected objects, from a wider list if that may be read."""
         wanted = _terms(labels)
@@ -62,7 +62,7 @@ class ListingClient(Client):
             return super().list(kind, namespace, labels=labels, fields=fields)
         return [record for record in self._near(kind, wide, fields, wanted) if _is(record, namespace, wanted)]
 
-    def _near(self, kind: Kind, wide: str, fields: str, wanted: Mapping[str, str]) -> Iterable[Json]:
+    def _near(self, kind: ObjectKind, wide: str, fields: str, wanted: Mapping[str, str]) -> Iterable[Json]:
         """Return the listed objects of one service, or all if the selector names no service."""
         label = next((label for label in _OF_SERVICE if label in wanted), None)
         whole = self._whole(kind, wide, fields) or ()
@@ -75,7 +75,7 @@ class ListingClient(Client):
                 self._by_service[key].setdefault(_labels(record).get(label, ""), []).append(record)
         return self._by_service[key].get(wanted[label], ())
 
-    def _whole(self, kind: Kind, labels: str, fields: str) -> Found | None:
+    def _whole(self, kind: ObjectKind, labels: str, fields: str) -> Found | None:
         """Return all objects of the scope; None if they may not be listed or the server does not know the kind."""
         key = (kind, labels, fields)
         if key not in self._lists:
@@ -96,7 +96,7 @@ def _terms(labels: str) -> dict[str, str] | None:
     return {key: value for key, _, value in pairs}
 
 
-def _wide(kind: Kind, wanted: Mapping[str, str]) -> str | None:
+def _wide(kind: ObjectKind, wanted: Mapping[str, str]) -> str | None:
     """The selector of the list that holds the wanted objects of every service; None where it would hold too much."""
     if kind is kinds.POD:
         return _ISVC_LABEL if _ISVC_LABEL in wanted else None

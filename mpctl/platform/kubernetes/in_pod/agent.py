@@ -99,7 +99,7 @@ class Barrier:
             self._signal.set()
 
 
-class Blocks:
+class BlockRegister:
     """The requested blocks, run one after the other. ``used``: the time of the last request."""
 
     def __init__(self) -> None:
@@ -260,10 +260,10 @@ def fetch(url: str, headers: dict[str, str], limit: int = ANSWER_BYTES) -> bytes
     return body
 
 
-class Handler(BaseHTTPRequestHandler):
+class AgentHandler(BaseHTTPRequestHandler):
     """The requests; see the module."""
 
-    blocks: Blocks
+    blocks: BlockRegister
     protocol_version = "HTTP/1.0"  # a connection of its own each: so is a port-forward's
 
     def do_GET(self) -> None:
@@ -319,7 +319,7 @@ class Handler(BaseHTTPRequestHandler):
         """The pod's log is the bench client's."""
 
 
-def end_when_idle(blocks: Blocks, idle_s: float) -> None:
+def end_when_idle(blocks: BlockRegister, idle_s: float) -> None:
     """End the process once nobody asked for so long."""
     while time.monotonic() - blocks.used < idle_s or blocks.working:
         time.sleep(min(1.0, idle_s))
@@ -331,8 +331,8 @@ def main(port: int, idle_s: float) -> None:
     # The first process of a container is not ended by a signal it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     name_the_distribution(Path.cwd() / "engine-alias")
-    Handler.blocks = blocks = Blocks()
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    AgentHandler.blocks = blocks = BlockRegister()
+    server = ThreadingHTTPServer(("127.0.0.1", port), AgentHandler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=end_when_idle, args=(blocks, idle_s), daemon=True).start()

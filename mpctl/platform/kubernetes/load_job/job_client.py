@@ -36,7 +36,7 @@ _SAMPLES = ("ttfts", "itls", "output_lens", "generated_texts", "errors", "queue_
 
 
 @dataclass(frozen=True)
-class Answer:
+class ShardAnswer:
     """A pod's answer. ``began_s``: when its first request was due, by the clock of the command; ``waited_s``: part of
     the result's duration that the client spent at the start barrier."""
 
@@ -65,7 +65,7 @@ def split(order: LoadOrder, pods: int) -> tuple[LoadOrder, ...]:
     return tuple(replace(order, prompts=order.prompts[i::count], cell=part) for i, part in enumerate(cells))
 
 
-def merge(answers: Sequence[Answer]) -> dict[str, Any]:
+def merge(answers: Sequence[ShardAnswer]) -> dict[str, Any]:
     """Return the result of the whole block: the samples in the order of the requests, and the time from the first
     start to the last answer.
 
@@ -163,7 +163,7 @@ class JobClient:
         result = first["result"]
         if len(answers) > 1:
             shards = [
-                Answer(answer["result"], answer["began"] - ahead, answer["waited"])
+                ShardAnswer(answer["result"], answer["began"] - ahead, answer["waited"])
                 for answer, ahead in zip(answers, offsets, strict=True)
             ]
             try:

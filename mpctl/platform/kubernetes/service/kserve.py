@@ -39,7 +39,7 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
     speculation_args,
 )
-from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, Pod, Shape, child_name, no_route
+from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, KindShape, Pod, child_name, no_route
 
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"
@@ -53,10 +53,10 @@ _HPA_CLASS = "hpa.autoscaling.knative.dev"
 
 
 @dataclass(frozen=True)
-class InferenceServiceShape(Shape):
+class InferenceServiceShape(KindShape):
     """An InferenceService in Standard mode."""
 
-    def mode_of(self, record: Mapping[str, Any]) -> Shape:
+    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
         annotations = record["metadata"].get("annotations") or {}
         mode = annotations.get(_MODE) or (record.get("status") or {}).get("deploymentMode")
         return KNATIVE if mode in _MODES else self
@@ -191,11 +191,7 @@ STANDARD = InferenceServiceShape(
 )
 # KServe refuses a strategy; a revision gets another Deployment, so only the time tells a stuck pod from a starting one.
 KNATIVE = KnativeShape(
-    INFERENCE_SERVICE,
-    ("predictor",),
-    annotations=("predictor", "annotations"),
-    is_watchable=False,
-    autoscaled=None,
+    INFERENCE_SERVICE, ("predictor",), annotations=("predictor", "annotations"), is_watchable=False, autoscaled=None
 )
 
 
@@ -228,10 +224,10 @@ _ROUTER_PRESETS = ("router-route", "scheduler", "scheduler-latency-predictor", "
 
 
 @dataclass(frozen=True)
-class LlmShape(Shape):
+class LlmShape(KindShape):
     """An LLMInferenceService with one pod per replica."""
 
-    def mode_of(self, record: Mapping[str, Any]) -> Shape:
+    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
         return LLM if record["spec"].get("worker") is None else LLM_GROUPS
 
     def workload_name(self, record: Mapping[str, Any]) -> str:

@@ -33,7 +33,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     transition_text,
     with_transition_strategy,
 )
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Arm, Phase
 
@@ -101,12 +101,7 @@ class Candidate:
             Conflict: another owner has an InferenceService of that name, or an HTTPRoute gives it traffic.
         """
         body = candidate_of(
-            arm.manifest,
-            arm.id,
-            namespace=self._namespace,
-            pods=pods,
-            retained_for=retained_for,
-            copy=self._copy,
+            arm.manifest, arm.id, namespace=self._namespace, pods=pods, retained_for=retained_for, copy=self._copy
         )
         body["metadata"]["ownerReferences"] = [
             {key: service[key] for key in ("apiVersion", "kind")}
@@ -375,7 +370,7 @@ def _strategy(text: str) -> Any:
     return shape_of(record).strategy_of(record)
 
 
-def _desired(isvc: Json, workload: Workload) -> int:
+def _desired(isvc: Json, workload: ServiceWorkload) -> int:
     if workload.deployment is not None:
         return int(workload.deployment["spec"].get("replicas", 1))
     return shape_of(isvc).desired_pods(isvc)

@@ -10,28 +10,16 @@ from mpctl import commands
 from mpctl.doctor.facts import is_budgeted
 from mpctl.errors import NotPermitted, Refused
 from mpctl.methods import Finding
-from mpctl.methods.preflight.drain import (
-    RouteLimit,
-    budget_command,
-    path_findings,
-    route_limits,
-)
+from mpctl.methods.preflight.drain import RouteLimit, budget_command, path_findings, route_limits
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import (
-    DISRUPTION_BUDGET,
-    HPA,
-    HTTP_ROUTE,
-    POD,
-    SERVICE,
-    Kind,
-)
+from mpctl.platform.kubernetes.api.kinds import DISRUPTION_BUDGET, HPA, HTTP_ROUTE, POD, SERVICE, ObjectKind
 from mpctl.platform.kubernetes.capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container, port_of
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Demand, Phase
 
@@ -57,11 +45,7 @@ class Preconditions:
         isvc = self._live.require()
         workload = self._reader.workload(isvc)
         shape_of(isvc).require_changeable(
-            isvc,
-            self._live.title,
-            side_by_side=side_by_side,
-            downtime=downtime,
-            pods=self._live.desired_replicas(isvc),
+            isvc, self._live.title, side_by_side=side_by_side, downtime=downtime, pods=self._live.desired_replicas(isvc)
         )
         require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
@@ -138,7 +122,7 @@ class Preconditions:
                 return (f"HPA {name} has the name that KServe uses and will be deleted: rename it",)
         return ()
 
-    def _require_serving(self, workload: Workload) -> None:
+    def _require_serving(self, workload: ServiceWorkload) -> None:
         health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
         if health.phase is not Phase.READY:
             raise Refused(
@@ -167,7 +151,7 @@ def require_http(deployment: Json | None, title: str) -> None:
         )
 
 
-def request_path_findings(client: Client, record: Json, kind: Kind) -> tuple[Finding, ...]:
+def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tuple[Finding, ...]:
     """Return warnings of a service's path. Nothing is said of objects that may not be read, nor of pods while none is
     ready."""
     namespace, name = record["metadata"]["namespace"], record["metadata"]["name"]

@@ -19,7 +19,7 @@ from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.client import CannotWatch, Client
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, Kind
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, ObjectKind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
@@ -37,7 +37,7 @@ from mpctl.safe_text import telling_lines, without_requests
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
 WATCH_S = 10.0  # a pod that crashes changes no Deployment, so it is looked at so often all the same
-_NOTHING_AWAITED: tuple[str, Json | None, Kind] = ("", None, DEPLOYMENT)
+_NOTHING_AWAITED: tuple[str, Json | None, ObjectKind] = ("", None, DEPLOYMENT)
 _OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
@@ -68,7 +68,7 @@ class _Stuck:
 
 
 @dataclass(frozen=True)
-class Workload:
+class ServiceWorkload:
     """An arm's service object with its Deployment (or the StatefulSet of its leaders), pods and ServingRuntime or
     configs (None without one)."""
 
@@ -91,7 +91,7 @@ class Workload:
 class ServiceReader:
     """Reads the services of one namespace as one user."""
 
-    def __init__(self, client: Client, namespace: str, resource: Kind = INFERENCE_SERVICE) -> None:
+    def __init__(self, client: Client, namespace: str, resource: ObjectKind = INFERENCE_SERVICE) -> None:
         """``resource``: the kind of the service and of its candidate."""
         self.client = client
         self.resource = resource
@@ -102,7 +102,7 @@ class ServiceReader:
         self._runtimes: dict[str, Json] = {}
         self._models: dict[str, str] = {}  # by the uid of a pod
         self._reached: dict[str, tuple[str, str]] = {}  # by service: name and uid of the pod that was measured last
-        self._awaited: tuple[str, Json | None, Kind] = _NOTHING_AWAITED
+        self._awaited: tuple[str, Json | None, ObjectKind] = _NOTHING_AWAITED
         self._may_watch = True
 
     def isvc(self, name: str) -> Json | None:
@@ -117,12 +117,12 @@ class ServiceReader:
         except NotPermitted:
             return True
 
-    def workload(self, isvc: Json) -> Workload:
+    def workload(self, isvc: Json) -> ServiceWorkload:
         """Read the Deployment and pods of an InferenceService."""
         shape = shape_of(isvc)
         deployment = self.client.get(shape.workload, shape.workload_name(isvc), self.namespace)
         pods = self.client.list(POD, self.namespace, labels=shape.pod_selector(isvc)) or []
-        return Workload(isvc, deployment, shape.serving(pods), self._runtime(isvc))
+        return ServiceWorkload(isvc, deployment, shape.serving(pods), self._runtime(isvc))
 
     def _runtime(self, isvc: Json) -> Json | None:
         """The ServingRuntime, read once; None without one, and where it may not be read."""
@@ -141,7 +141,9 @@ class ServiceReader:
         """The configs that KServe merged into the service, as texts."""
         return shape_of(isvc).config_texts(isvc, self._runtime(isvc))
 
-    def health(self, read: Callable[[], Workload | None], *, waits_for: str = "") -> tuple[Workload | None, Health]:
+    def health(
+        self, read: Callable[[], ServiceWorkload | None], *, waits_for: str = ""
+    ) -> tuple[ServiceWorkload | None, Health]:
         """Read a workload once and assess it, within the read budget. ``read`` returns None when it does not exist.
 
         ``waits_for``: the arm that a caller polls. Where its last reading was that its pods start, this one waits until
@@ -170,7 +172,7 @@ class ServiceReader:
         except CannotWatch:
             self._may_watch = False
 
-    def _read_health(self, read: Callable[[], Workload | None]) -> tuple[Workload | None, Health]:
+    def _read_health(self, read: Callable[[], ServiceWorkload | None]) -> tuple[ServiceWorkload | None, Health]:
         with self.rate_limited():
             workload = read()
             if workload is None:
@@ -191,7 +193,7 @@ class ServiceReader:
         finally:
             self._budget.spent(self.client.reads - before)
 
-    def _fail_when_stuck(self, workload: Workload, health: Health) -> Health:
+    def _fail_when_stuck(self, workload: ServiceWorkload, health: Health) -> Health:
         """Fail an arm that is stuck for the same reason for ``UNSCHEDULABLE_S``; KServe reports it only after 600 s."""
         if not health.stuck:
             self._stuck.pop(workload.name, None)
@@ -204,7 +206,7 @@ class ServiceReader:
 
     # The engine itself
 
-    def endpoint(self, workload: Workload, pod_name: str) -> tuple[Endpoint, Counters]:
+    def endpoint(self, workload: ServiceWorkload, pod_name: str) -> tuple[Endpoint, Counters]:
         """Return the local endpoint of a ready pod's engine, and its counters.
 
         Raises:
@@ -256,7 +258,7 @@ class ServiceReader:
                 losses.append(f"pod {name} {why}")
         return tuple(losses)
 
-    def requests(self, workload: Workload) -> tuple[float, tuple[str, ...]]:
+    def requests(self, workload: ServiceWorkload) -> tuple[float, tuple[str, ...]]:
         """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
         total, unanswered = 0.0, []
         for pod in workload.ready:
@@ -273,7 +275,7 @@ class ServiceReader:
                 unanswered.append(name)
         return total, tuple(unanswered)
 
-    def counters(self, workload: Workload) -> tuple[dict[str, Counters], dict[str, str]]:
+    def counters(self, workload: ServiceWorkload) -> tuple[dict[str, Counters], dict[str, str]]:
         """Return the counters of every ready pod, and why a pod's could not be read."""
         read, failed = {}, {}
         for pod in workload.ready:
@@ -315,12 +317,12 @@ class ServiceReader:
         except ValueError as error:
             raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
 
-    def cold_start_s(self, workload: Workload) -> float | None:
+    def cold_start_s(self, workload: ServiceWorkload) -> float | None:
         """Longest time a ready pod took to become ready."""
         times = [t for p in workload.pods if (t := cold_start_s(p)) is not None]
         return max(times) if times else None
 
-    def log_excerpt(self, workload: Workload) -> str:
+    def log_excerpt(self, workload: ServiceWorkload) -> str:
         """Return the last error lines of the newest pod that is not ready, and the command for the whole log."""
         waiting = [p for p in workload.pods if not is_ready(p)] or workload.pods
         if not waiting:
@@ -355,7 +357,7 @@ def _disruption(pod: Json) -> str:
     return f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}" if ending else ""
 
 
-def _is_rolling(workload: Workload, health: Health) -> bool:
+def _is_rolling(workload: ServiceWorkload, health: Health) -> bool:
     """Return whether the arm's readiness can be watched on its Deployment: its pods run, and one is not ready yet."""
     waiting = [pod for pod in workload.pods if not is_ready(pod)]
     return bool(

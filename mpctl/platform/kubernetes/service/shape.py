@@ -1,6 +1,6 @@
 """What a change needs to know of a kind of service, and what kinds do alike. Pure but for the reads of layers.
 
-Each kind is a :class:`Shape`: ``kserve`` has the InferenceService and its Knative mode, ``llm`` the
+Each kind is a :class:`KindShape`: ``kserve`` has the InferenceService and its Knative mode, ``llm`` the
 LLMInferenceService, ``shapes`` the Deployment and the LeaderWorkerSet without KServe, and the table of all.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 from mpctl.errors import Refused
 from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, Kind
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, ObjectKind
 from mpctl.platform.kubernetes.service.container import ExpectedContainer, engine_container, expected
 
 Json = dict[str, Any]
@@ -26,21 +26,21 @@ _NO_ROUTE = "leave out --traffic-steps, --mirror and --keep-baseline"
 
 
 @dataclass(frozen=True)
-class Shape:
+class KindShape:
     """A kind of service, or a mode of one. Paths are below ``spec``."""
 
-    resource: Kind
+    resource: ObjectKind
     pod: tuple[str, ...]  # of the mapping with the containers
     annotations: tuple[str, ...]  # of those that its pods get
     strategy: tuple[str, ...] = ()  # of the rolling update's limits; empty where they cannot be set
     otherwise: tuple[str, ...] = ()  # of the mapping with the containers where ``pod`` is absent
-    workload: Kind = DEPLOYMENT  # the kind that counts the pods that serve
+    workload: ObjectKind = DEPLOYMENT  # the kind that counts the pods that serve
     scaled: bool = False  # ``spec.replicas`` belongs to whoever scales the service
     layered: bool = False  # KServe merges configs below it
     is_watchable: bool = True  # its pods get ready without another workload
     autoscaled: str | None = DEPLOYMENT.name  # the kind that its autoscaler names; None: it cannot be pinned
 
-    def mode_of(self, record: Mapping[str, Any]) -> Shape:
+    def mode_of(self, record: Mapping[str, Any]) -> KindShape:
         """The shape of an object of this kind in the mode in which it runs."""
         return self
 
@@ -190,7 +190,7 @@ class Shape:
         return selected_services(services(), labels)
 
 
-class GroupsShape(Shape):
+class GroupsShape(KindShape):
     """A kind whose engines are groups of pods, each replaced as a whole by its own controller."""
 
     def require_candidate(self, title: str) -> None:

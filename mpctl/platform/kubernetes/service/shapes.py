@@ -20,7 +20,7 @@ from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, S
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
 from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
-from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, Pod, Shape, no_route
+from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, KindShape, Pod, no_route
 
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
@@ -30,7 +30,7 @@ _TERMS = {"In": "{} in ({})", "NotIn": "{} notin ({})", "Exists": "{}", "DoesNot
 
 
 @dataclass(frozen=True)
-class DeploymentShape(Shape):
+class DeploymentShape(KindShape):
     """A Deployment that starts vLLM."""
 
     def is_service(self, record: Mapping[str, Any]) -> bool:
@@ -110,10 +110,10 @@ _SHAPES = (
         autoscaled=LEADER_WORKER_SET.name,
     ),
 )
-SHAPES: dict[str, Shape] = {shape.resource.name: shape for shape in _SHAPES}
+SHAPES: dict[str, KindShape] = {shape.resource.name: shape for shape in _SHAPES}
 
 
-def shape_of(record: Mapping[str, Any]) -> Shape:
+def shape_of(record: Mapping[str, Any]) -> KindShape:
     """The shape of an object; of an InferenceService where the kind is not written."""
     return SHAPES.get(str(record.get("kind")), STANDARD).mode_of(record)
 

@@ -46,7 +46,7 @@ def use_key(token: str | None) -> None:
         os.environ.pop("OPENAI_API_KEY", None)
 
 
-class Answers(Protocol):
+class BenchAnswers(Protocol):
     """A receiver of answers: a stream or anything else that takes lines."""
 
     def write(self, line: str, /) -> object:
@@ -56,18 +56,14 @@ class Answers(Protocol):
         """Pass on the lines that were taken."""
 
 
-def serve(requests: queue.Queue[dict[str, Any]], answers: Answers) -> None:
+def serve(requests: queue.Queue[dict[str, Any]], answers: BenchAnswers) -> None:
     """Load the client and run requests until the end of input."""
     from vllm.benchmarks import serve as client  # type: ignore[import-not-found,unused-ignore]
 
     try:
-        from vllm.utils.argparse_utils import (  # type: ignore[import-not-found,unused-ignore]
-            FlexibleArgumentParser,
-        )
+        from vllm.utils.argparse_utils import FlexibleArgumentParser  # type: ignore[import-not-found,unused-ignore]
     except ImportError:  # its place in earlier releases
-        from vllm.utils import (  # type: ignore[attr-defined,import-not-found,no-redef,unused-ignore]
-            FlexibleArgumentParser,
-        )
+        from vllm.utils import FlexibleArgumentParser  # type: ignore[attr-defined,import-not-found,no-redef,unused-ignore]
 
     while True:
         request = requests.get()

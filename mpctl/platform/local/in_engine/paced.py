@@ -23,8 +23,8 @@ _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %b\r\nConnection: close\r\n\r\n"
 
 
 @dataclass(frozen=True)
-class Pace:
-    """The arguments of the paced engine; the same fields as the ``Pace`` that calibrates the client."""
+class PacedTimes:
+    """The arguments of the paced engine; the same fields as the ``PacedTimes`` that calibrates the client."""
 
     ttft_s: float
     interval_s: float
@@ -35,7 +35,7 @@ class Pace:
 class Paced:
     """The server; ``truth`` grows with every answer."""
 
-    def __init__(self, pace: Pace) -> None:
+    def __init__(self, pace: PacedTimes) -> None:
         text = "word " * pace.per_chunk
         tokens = pace.chunks * pace.per_chunk
         usage = {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
@@ -105,4 +105,4 @@ async def listen(serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], A
 
 
 if __name__ == "__main__":
-    asyncio.run(listen(Paced(Pace(**json.loads(sys.argv[1]))).serve))
+    asyncio.run(listen(Paced(PacedTimes(**json.loads(sys.argv[1]))).serve))

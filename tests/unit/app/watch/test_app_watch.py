@@ -22,7 +22,7 @@ from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.assess import Signal
-from mpctl.watch.decision import Act
+from mpctl.watch.decision import WatchAct
 from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import Reference
 
@@ -172,7 +172,7 @@ def test_the_better_spec_is_tried_again_behind_the_gate_after_the_cool_down():
     assert (last.plan.workload, last.plan.policy) == (first.workload, first.policy)  # measured and judged as before
     session.engine.share = BAD
     rounds(watcher, 2)
-    assert watcher.watched["chat", "svc"].decision.act is Act.HOLD  # the cool-down, so that it does not swing
+    assert watcher.watched["chat", "svc"].decision.act is WatchAct.HOLD  # the cool-down, so that it does not swing
 
 
 @pytest.mark.parametrize("why", ["connection refused", "vllm:generation_tokens_total is nan"])
@@ -242,7 +242,7 @@ def test_a_failed_fallback_is_reported_with_what_to_run(monkeypatch):
     assert events[-1].command == "run mpctl resume svc"
     rounds(watcher, 3)
     held = watcher.watched["chat", "svc"].decision
-    assert (held.act, held.reason.partition(" in ")[0]) == (Act.HOLD, "fall back failed, and is tried again")
+    assert (held.act, held.reason.partition(" in ")[0]) == (WatchAct.HOLD, "fall back failed, and is tried again")
     rounds(watcher, 2)
     assert reasons(events).count("FellBackFailed") == 2
     rounds(watcher, 6)
@@ -260,7 +260,7 @@ def test_a_ledger_that_cannot_be_read_stops_every_action(monkeypatch):
     monkeypatch.setattr(session.store, "entries", tampered)
     session.engine.share = BAD
     rounds(watcher, 8)
-    assert watcher.watched["chat", "svc"].decision.act is not Act.FALL_BACK
+    assert watcher.watched["chat", "svc"].decision.act is not WatchAct.FALL_BACK
     assert '"ngram"' in session.memory.disk.text
 
 
@@ -323,7 +323,7 @@ def test_a_fault_of_our_own_is_reported_and_not_repeated_at_once(monkeypatch):
     failed = next(e for e in events if e.reason == "ActionFailed")
     assert "KeyError: 'nobody foresaw this'" in failed.text
     assert failed.command == "mpctl history svc -n chat"
-    assert watcher.watched["chat", "svc"].decision.act is Act.HOLD
+    assert watcher.watched["chat", "svc"].decision.act is WatchAct.HOLD
 
 
 def test_setting_the_clock_of_the_machine_does_not_move_the_clock_of_the_watch(monkeypatch):
@@ -431,7 +431,7 @@ def test_a_ledger_that_is_not_read_again_in_time_holds_every_action(monkeypatch)
     session.engine.share = BAD
     rounds(watcher, 2)
     (watched,) = watcher.watched.values()
-    assert (watched.decision.act, watched.facts.busy) == (Act.HOLD, "the ledger was not read within 1 s")
+    assert (watched.decision.act, watched.facts.busy) == (WatchAct.HOLD, "the ledger was not read within 1 s")
     assert "FellBack" not in reasons(events)
     answers.set()
     watcher.close()
@@ -628,7 +628,7 @@ def test_an_action_that_fails_keeps_what_was_learned(monkeypatch):
     def refuse(*_):
         raise MpctlError("expired token")
 
-    monkeypatch.setattr("mpctl.app.watch.watcher.carry_out", refuse)
+    monkeypatch.setattr("mpctl.app.watch.watcher.carry_out_decision", refuse)
     session = promoted()
     watcher, events = watch(session)
     session.engine.share = BAD
@@ -647,5 +647,5 @@ def test_a_window_that_is_judged_once_changes_nothing():
         session.memory.context.clock.sleep(15.0)
         watcher.round(acts=False)
     (watched,) = watcher.watched.values()
-    assert watched.decision.act is Act.FALL_BACK
+    assert watched.decision.act is WatchAct.FALL_BACK
     assert "FellBack" not in reasons(events)

@@ -13,7 +13,7 @@ from watched import promoted, rounds, watch
 from mpctl.app.watch.exposition import Publisher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.connection import Connection
+from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.speculation_status import StatusWriter
 
@@ -54,7 +54,7 @@ class Api:
 
     def client(self):
         settings = Configuration(host=f"http://127.0.0.1:{self.server.server_port}")
-        return Client(Connection(settings, "chat", "test"), sleep=lambda _: None)
+        return Client(ClusterConnection(settings, "chat", "test"), sleep=lambda _: None)
 
     def close(self):
         self.server.shutdown()

@@ -110,11 +110,11 @@ def test_variables_and_settings_files_become_a_request_too(cli, asked):
 def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     from bench_samples import small_run
 
-    from mpctl.app.bench.measure import Measured
+    from mpctl.app.bench.measure import BenchMeasurement
     from mpctl.gate.assess import judge_run
 
     analysis, verdict = judge_run(small_run(0.5))
-    measured = Measured(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
+    measured = BenchMeasurement(small_run(0.5), analysis, verdict, "bench-1.json.gz", 6, "all rounds are measured")
     monkeypatch.setattr("mpctl.app.bench.measure.bench", lambda place, console, request: measured)
     done = cli("bench")
     assert done.code == 0

@@ -11,7 +11,7 @@ from mpctl.platform.kubernetes.api.port_forward import Target
 from mpctl.platform.kubernetes.service import live
 from mpctl.platform.kubernetes.service.live import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
-from mpctl.platform.kubernetes.service.reader import ServiceReader, Workload
+from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 
 ISVC = {"metadata": {"name": "demo-candidate", "uid": "u", "annotations": {ARM_ANNOTATION: "arm-1"}}}
 
@@ -36,7 +36,7 @@ class Asked:
         return ISVC
 
     def workload(self, isvc):
-        return Workload(isvc, None, self.pods[min(self.asked, len(self.pods) - 1)])
+        return ServiceWorkload(isvc, None, self.pods[min(self.asked, len(self.pods) - 1)])
 
     def requests(self, found):
         self.asked += 1
@@ -91,7 +91,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
     monkeypatch.setattr(reader.forwards, "target", lambda name, port: Target(f"http://{name}"))
     monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
-    assert reader.requests(Workload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
+    assert reader.requests(ServiceWorkload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
 
 
 class Ending:

@@ -12,7 +12,7 @@ import yaml
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.connection import Connection, connect
+from mpctl.platform.kubernetes.api.connection import ClusterConnection, connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 
@@ -106,7 +106,7 @@ def opened(monkeypatch):
         configuration.host = host
         for name, value in settings.items():
             setattr(configuration, name, value)
-        made.append(Client(Connection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
+        made.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
         return made[-1]
 
     yield client

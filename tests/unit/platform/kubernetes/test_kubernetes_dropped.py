@@ -10,7 +10,7 @@ import pytest
 
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.client import Client
-from mpctl.platform.kubernetes.api.connection import Connection
+from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 
 OBJECT = {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": {"long": "x" * 4000}}
@@ -60,7 +60,7 @@ def opened():
     def client(server):
         configuration = Configuration()
         configuration.host = server.url
-        made.append(Client(Connection(configuration, "ns", "test"), sleep=lambda _: None))
+        made.append(Client(ClusterConnection(configuration, "ns", "test"), sleep=lambda _: None))
         return made[-1]
 
     yield client

@@ -12,7 +12,7 @@ from kubernetes.client import Configuration
 
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.client import Client, RecentReads
-from mpctl.platform.kubernetes.api.connection import Connection
+from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, LEASE
 
 OBJECT = {"metadata": {"name": "demo", "namespace": "ns", "uid": "u", "resourceVersion": "1"}}
@@ -55,7 +55,7 @@ def client(server, monkeypatch):
     monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 3600.0)  # no test depends on its own speed
     configuration = Configuration()
     configuration.host = f"http://127.0.0.1:{server.server_port}"
-    made = Client(Connection(configuration, "ns", "context"), sleep=lambda _: None)
+    made = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
     yield made
     made.close()
 

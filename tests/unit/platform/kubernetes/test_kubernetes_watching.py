@@ -10,7 +10,7 @@ import pytest
 from kubernetes.client import Configuration
 
 from mpctl.platform.kubernetes.api.client import CannotWatch, Client
-from mpctl.platform.kubernetes.api.connection import Connection
+from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT
 
 EVENT = b'{"type":"MODIFIED","object":{"kind":"Deployment"}}\n'
@@ -37,7 +37,7 @@ def watch(answer, timeout_s=5.0):
     configuration.host = f"http://127.0.0.1:{listener.getsockname()[1]}"
     began = time.monotonic()
     try:
-        client = Client(Connection(configuration, "ns", "context"), sleep=lambda _: None)
+        client = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
         return client.changed(DEPLOYMENT, "demo", "ns", "7", timeout_s), lines, time.monotonic() - began
     finally:
         thread.join()
