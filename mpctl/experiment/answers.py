@@ -2,16 +2,39 @@
 
 An answer and its token ids exist in memory alone. A record holds numbers: of a finding the request by its place in the
 pass, the position of the token, both tokens' ids and the margin between them, in nats.
+
+A pass has three parts, in which only the platform sends requests (mpctl.gate.answers has the functions):
+
+1. Both arms answer the same requests. The baseline scores the candidate's greedy answers whose token ids differ from
+   its own, all sampled answers of the candidate, and at least a dozen greedy answers of its own as a control.
+   :func:`mpctl.gate.answers.examine` makes an :class:`AnswerCheck` of the pairs.
+2. :func:`mpctl.gate.answers.to_confirm` names the requests that decide. Each is sent again alone, and the candidate's
+   first answer is scored again: a :class:`Repeat` each.
+3. :func:`mpctl.gate.answers.confirm` adds what they show. Only a confirmed finding refuses.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from mpctl.records import Record
+
+
+class AnswerRule(StrEnum):
+    """The rules about answers, by their names in the gate."""
+
+    TOKENS = "chosen tokens"
+    LAW = "sampled tokens"
+    RENDERING = "rendering"
+    VALIDITY = "validity"
+    SESSIONS = "sessions"
+    SEEDS = "seeds"
+    STARTS = "second start"
 
 
 class Level(StrEnum):
@@ -24,7 +47,11 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Ask:
-    """A request. ``body``: its messages, tools and response format, as the chat API takes them."""
+    """A request. ``body``: its messages, tools and response format, as the chat API takes them.
+
+    A pass may hold the same body twice. Greedy ones that differ in ``stream`` alone test the streaming parser, those
+    that agree in everything a prefix that was cached in between; sampled ones test whether seeds are used again.
+    """
 
     kind: str
     body: Mapping[str, Any]
@@ -42,6 +69,12 @@ class Ask:
     def constrained(self) -> bool:
         """True when a grammar may hold the answer, which the log probabilities of a scored prompt do not know."""
         return bool(self.body.get("tools") or self.body.get("response_format"))
+
+    @property
+    def digest(self) -> str:
+        """Identifies the request without its text, whether it is streamed or not."""
+        fields = [self.body, self.max_tokens, self.temperature, self.top_p]
+        return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)
@@ -66,6 +99,7 @@ class Answer:
     logprobs: tuple[float, ...] = ()
     best: tuple[float, ...] = ()
     error: str = ""
+    detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
 
     @property
     def rendering(self) -> tuple[object, ...]:
@@ -96,43 +130,94 @@ class Pair:
     ask: Ask
     baseline: Answer
     candidate: Answer
-    own: Scored | None = None  # of the baseline's answer
-    scored: Scored | None = None  # of the candidate's answer
+    own: Scored | None = None  # of the baseline's answer; with two alternatives or more its gaps are known
+    scored: Scored | None = None  # of the candidate's answer; of a sampled answer with 20 alternatives
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """A request of a finding sent again. ``alone``: fresh answers of both arms with nothing else running, the
+    baseline's and the candidate's scored; ``loaded``: the same at the concurrency of the pass, where it was measured.
+    ``rescored``: the baseline's second score of the candidate's first answer. ``alone.number`` is the first pair's."""
+
+    alone: Pair
+    rescored: Scored | None = None
+    loaded: Pair | None = None
+
+
+class Reproduction(StrEnum):
+    """Whether a fault occurs again."""
+
+    ALONE = "reproduces alone"
+    LOADED = "reproduces under load only"
+    TRANSIENT = "does not reproduce"
 
 
 @dataclass(frozen=True)
 class Finding(Record):
-    """A fault of one answer. ``rule``: of the gate; ``number``: of the request in the pass, from 0."""
+    """A fault of one answer. ``rule``: of the gate; ``number``: of the request in the pass, from 0.
 
-    rule: str
+    ``confirmed``: the baseline's second score, or the answer itself, shows the fault again; None before confirmation.
+    A finding that is not confirmed, or that the baseline has as well, refuses nothing.
+    """
+
+    rule: AnswerRule
     number: int
     kind: str  # of the request
     fault: str  # in words, without a text of the answer
     position: int | None = None  # of the token in the answer, from 0
     token: int | None = None
     expected: int | None = None
-    margin: float | None = None  # nats
-    reproduces: bool | None = None  # asked again, the candidate has the fault again; None where it was not asked
-    on_baseline: bool = False  # the baseline, asked again, has the fault too
+    margin: float | None = None  # nats by which the baseline finds the expected token more likely
+    shift: float | None = None  # nats between the two arms' log probabilities of the token
+    confirmed: bool | None = None
+    reproduction: Reproduction | None = None
+    on_baseline: bool = False  # the baseline has the fault too
+
+
+@dataclass(frozen=True)
+class RuleCount(Record):
+    """The result of one rule over a pass. ``baseline``, ``candidate``: answers with a fault of each arm; ``alone``:
+    those that only the candidate has. ``p``: of the exact test, where rates decide; ``missing``: why the rule could not
+    run, and ``applies`` is False where nothing of the pass is for it to judge."""
+
+    compared: int = 0
+    baseline: int = 0
+    candidate: int = 0
+    alone: int = 0
+    p: float | None = None
+    e_value: float | None = None
+    missing: str = ""
+    applies: bool = True
+
+
+@dataclass(frozen=True)
+class Tie(Record):
+    """``tau``: margin in nats above which a token is a fault; it is the largest of a floor, of eight times ``spread``
+    (standard deviation between the baseline's own log probabilities while decoding and while scoring, over ``tokens``)
+    and of twice ``largest`` (margin of the baseline's own ``answers``, scored by itself)."""
+
+    tau: float
+    spread: float
+    largest: float
+    answers: int
+    tokens: int
 
 
 @dataclass(frozen=True)
 class AnswerCheck(Record):
-    """The result of a pass: counts, statistics and findings, no text.
-
-    ``skipped``: rules, or kinds of requests, that could not run, with the reason. ``tau``: margin in nats above which a
-    token is a fault, ``spread``: standard deviation of the baseline's own rounding from which it follows.
-    """
+    """The result of a pass: counts, statistics, findings and digests, no text. ``skipped``: kinds of requests that
+    could not be sent, with the reason."""
 
     fidelity: str
     level: Level
     requests: int  # sent to each arm
     scored: int
+    rules: Mapping[AnswerRule, RuleCount] = field(default_factory=dict)
     compared: Mapping[str, int] = field(default_factory=dict)  # answers of both arms by kind
     equal: int = 0  # with the same token ids, or the same text
     tied: int = 0  # that differ within tau
-    tau: float | None = None
-    spread: float | None = None
-    e_value: float | None = None  # of sampled answers
+    tie: Tie | None = None
     findings: tuple[Finding, ...] = ()
+    settled: Mapping[str, str] = field(default_factory=dict)  # by the request's digest, of tokens far from every tie
     skipped: Mapping[str, str] = field(default_factory=dict)

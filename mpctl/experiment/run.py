@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
@@ -105,7 +106,7 @@ class Run:
     analysis, to which the intervals are adjusted; 0 where all rounds are analysed once. ``max_tokens``: limit of an
     answer; 0 where it is unknown. ``placement``: the engines that were measured; ``users``: the load that users brought
     to the service before, None where nobody read it; ``traffic``: their requests on both arms, where these were
-    measured."""
+    measured; ``answers``: what the pass of answers before the rounds showed, None where there was none."""
 
     id: str
     created: str
@@ -122,6 +123,7 @@ class Run:
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
     traffic: UsersTraffic | None = None
+    answers: AnswerCheck | None = None
 
     @property
     def cells(self) -> tuple[Cell, ...]:

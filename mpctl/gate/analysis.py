@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.cell import Cell
@@ -353,6 +354,7 @@ class Analysis:
     overall: Interval | None = None
     placement: Placement = Placement.SERVICE
     traffic: UsersTraffic | None = None
+    answers: AnswerCheck | None = None
 
     @classmethod
     def of(
@@ -387,6 +389,7 @@ class Analysis:
             calibration=run.calibration if run else None,
             placement=run.placement if run else Placement.SERVICE,
             traffic=run.traffic if run else None,
+            answers=run.answers if run else None,
         )
 
     @property
