@@ -96,7 +96,7 @@ def test_every_finding_is_documented_and_every_documented_one_exists():
     source = Path(plan_doctor.__file__).parent
     files = [*source.glob("*.py"), Path(drain.__file__)]
     calls = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") == "Symptom"]
+    made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")]
     words = [c.value for name in made for c in ast.walk(name) if isinstance(c, ast.Constant)]
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text()
     table = page[page.index("## Findings") : page.index("## Why a chart")]
