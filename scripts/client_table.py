@@ -27,7 +27,7 @@ from typing import Any
 
 from mpctl.experiment.cell import Cell
 from mpctl.platform.local.client import BenchClient
-from mpctl.platform.local.files import state_root
+from mpctl.platform.local.state_files import state_root
 from mpctl.rollout.ports import Endpoint, LoadOrder
 
 HERE = Path(__file__).resolve().parent

@@ -27,7 +27,7 @@ from mpctl.app.session.base import Place, Session
 from mpctl.app.session.local import LocalSession
 from mpctl.app.session.open import open_session
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.facts import LedgerFacts, read_facts
+from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.app.workload import read_traffic
@@ -42,9 +42,9 @@ from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.processes import kill_group
 from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.watch.assess import Signal
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.assessment import Signal
 from mpctl.watch.reference import Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 FAILED = 9  # exit code
 _ANSWER_S = 180.0

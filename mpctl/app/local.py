@@ -16,9 +16,9 @@ from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.manifest import Service, load_one, masked
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import check_model, notes, python_of
-from mpctl.platform.local.files import log_path
 from mpctl.platform.local.platform import check_port
 from mpctl.platform.local.processes import Orphan, identify, stop_orphans
+from mpctl.platform.local.state_files import log_path
 from mpctl.rollout.operation import open_operation
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.candidate import await_ready

@@ -15,7 +15,7 @@ from mpctl.app.session.local import LocalSession
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.prompt_files import BUILT_IN, built_in_prompts, read_classes, read_prompts
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.platform.local.files import part_of_path, read_json, state_root, write_json
+from mpctl.platform.local.state_files import part_of_path, read_json, state_root, write_json
 
 DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
 _MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options

@@ -71,7 +71,7 @@ def run(context: CliContext, /, request: WatchRequest) -> None:
 
 def _once(context: CliContext, watching: Watch) -> None:
     from mpctl.app.watch.exposition import record, table_rows
-    from mpctl.watch.assess import Signal
+    from mpctl.watch.assessment import Signal
 
     services = watching.once()
     context.emit(
@@ -148,7 +148,7 @@ def acknowledge(context: CliContext, /, name: str | None) -> None:
     Records who acknowledged, and changes nothing that serves. A promotion or a rollback by a person ends the signal,
     too.
     """
-    from mpctl.app.watch.facts import acknowledge as record
+    from mpctl.app.watch.ledger_facts import acknowledge as record
 
     context.terminal.note(record(context.open_session(name)))
 

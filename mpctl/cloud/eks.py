@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
+from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import UTC
 from typing import Any
 
-from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
+from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Pool, PoolLimits
 

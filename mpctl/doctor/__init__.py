@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from mpctl.doctor.diagnose import diagnose
-from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Denied, KubeObject, Symptom
+from mpctl.doctor.state import SEVERITIES, ClusterFacts, Denied, KubeObject, Symptom
 
 __all__ = ["SEVERITIES", "ClusterFacts", "Denied", "KubeObject", "Symptom", "diagnose"]

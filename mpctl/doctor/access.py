@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import commands
-from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, annotation, full_name, label, since_s, title, value_at
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, label, since_s, title, value_at
 
 MANAGED = "app.kubernetes.io/managed-by"
 OURS = "mpctl"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from mpctl import commands
 from mpctl.doctor.access import holder_of
-from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, annotation, full_name, list_at, title, value_at
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, list_at, title, value_at
 
 CLASS = "serving.kserve.io/autoscalerClass"
 _AUTOSCALING = "docs/how-to/autoscaling.md"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mpctl.doctor import access, autoscaling, gpus, kserve, services
-from mpctl.doctor.facts import SEVERITIES, ClusterFacts, Symptom
+from mpctl.doctor import access, autoscaling, gpus, kserve_setup, services
+from mpctl.doctor.state import SEVERITIES, ClusterFacts, Symptom
 
 Check = Callable[[ClusterFacts], Iterator[Symptom]]
-CHECKS: tuple[Check, ...] = (*kserve.CHECKS, *gpus.CHECKS, *autoscaling.CHECKS, *services.CHECKS, *access.CHECKS)
+CHECKS: tuple[Check, ...] = (*kserve_setup.CHECKS, *gpus.CHECKS, *autoscaling.CHECKS, *services.CHECKS, *access.CHECKS)
 
 
 def diagnose(facts: ClusterFacts) -> tuple[Symptom, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from mpctl import commands
-from mpctl.doctor.facts import (
+from mpctl.doctor.state import (
     ClusterFacts,
     KubeObject,
     Severity,

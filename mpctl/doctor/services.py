@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from mpctl import commands
 from mpctl.doctor.autoscaling import predictor
-from mpctl.doctor.facts import (
+from mpctl.doctor.gpus import LIMIT
+from mpctl.doctor.state import (
     SERVICE_LABEL,
     ClusterFacts,
     KubeObject,
@@ -27,7 +28,6 @@ from mpctl.doctor.facts import (
     title,
     value_at,
 )
-from mpctl.doctor.gpus import LIMIT
 from mpctl.estimate.capacity import gpu_nodes
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services

@@ -2,7 +2,7 @@
 
 from mpctl.report.build import deciding
 from mpctl.report.record import measurement_record, operation_record
-from mpctl.report.table import comparison_rows, gate_rows, tail_text
+from mpctl.report.text_table import comparison_rows, gate_rows, tail_text
 
 __all__ = [
     "comparison_rows",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mpctl import formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Window
-from mpctl.report.table import argument_lines, condition_rows, tail_text
+from mpctl.report.text_table import argument_lines, condition_rows, tail_text
 from mpctl.report.values import CellReport, Report, outcome_sign, outcome_word, printable, title_of
 
 if TYPE_CHECKING:

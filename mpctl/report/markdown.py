@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mpctl import formatting
 from mpctl.gate.decomposition import Decomposition
-from mpctl.report.table import argument_lines, condition_rows
+from mpctl.report.text_table import argument_lines, condition_rows
 from mpctl.report.values import CellReport, Cost, Offer, Report, outcome_sign, outcome_word, printable, title_of
 
 MARK = "<!-- mpctl report -->"

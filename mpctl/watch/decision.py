@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mpctl.watch.assess import Assessment, Signal
-from mpctl.watch.policy import PREVIOUS, WatchPolicy
+from mpctl.watch.assessment import Assessment, Signal
+from mpctl.watch.watch_policy import PREVIOUS, WatchPolicy
 
 _DAY_S = 86400.0
 # Findings that another spec ends. A costlier step slows the baseline, too; restarts and missing data are no verdict.

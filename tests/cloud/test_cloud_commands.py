@@ -15,7 +15,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from mpctl.cli.cluster.clouds import capacity, connect, credential
-from mpctl.cloud.cluster import Cluster, ClusterEndpoint, Token
+from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
 from mpctl.estimate.capacity import Pool, PoolLimits
 

@@ -13,8 +13,8 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import httpx
 import pytest
 
-from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.eks import Eks
+from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Need, assess_fit
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mpctl.cloud.cluster import Cluster
 from mpctl.cloud.gke import Gke
+from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.capacity import Need, assess_fit
 

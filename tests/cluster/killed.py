@@ -9,7 +9,7 @@ import signal
 import sys
 
 from mpctl.cli.main import run
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 
 limit = int(sys.argv[1])
 append = KubernetesStore.append

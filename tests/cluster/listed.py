@@ -47,7 +47,7 @@ def request_of(method, url):
 
 def hold_to_the_table(monkeypatch):
     """From now on a request of mpctl's client that the table does not list fails."""
-    from mpctl.platform.kubernetes.api.client import Client
+    from mpctl.platform.kubernetes.api.api_client import Client
 
     real = Client._send
 

@@ -14,8 +14,8 @@ from mpctl.cli.main import run
 from mpctl.experiment.users import UserLoad
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service import reader
-from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout import runner, sequences
 from mpctl.rollout.operation import Nothing
 from mpctl.rollout.steps.measure import Judged

@@ -9,7 +9,7 @@ import yaml
 
 from mpctl.app.watch.install import name_of
 from mpctl.platform.kubernetes.access.calls import denied_calls
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 
 from .fixtures import Namespace

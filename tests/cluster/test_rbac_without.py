@@ -17,11 +17,11 @@ import pytest
 from mpctl.cli.main import run
 from mpctl.platform.kubernetes.access.calls import TABLE
 from mpctl.platform.kubernetes.access.rbac import roles, subject_of
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service.reader import ReadBudget
-from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.revision import Revision
 
 from .conftest import make_mpctl

@@ -111,7 +111,7 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
         (
             [*ngram, "--policy", "negative.yaml"],
             2,
-            ["negative.yaml:1: max_tpot_ratio: must be a number of zero or more"],
+            ["negative.yaml:1: max_tpot_ratio: must be a number above 0"],
         ),
     ]
     with unchanged(up):

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mpctl.experiment.counters import Counters
-from mpctl.watch.assess import MEANINGS, Signal, State, assess
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.assessment import MEANINGS, Signal, State, assess
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import LoadBand, MeanFigure, Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 DRAFTED = 3
 TOTALS = ("generated", "steps", "accepted", "seconds", "first", "requests")

@@ -1,7 +1,7 @@
 """The watch's assessment of many services at once, with arrays: a month of a thousand takes a minute instead of hours.
 
-It repeats ``mpctl.watch.assess`` for one engine per service that always speculates. Where both differ, this module is
-wrong: :func:`found_in_many` runs the product's function on some of the services and compares all findings.
+It repeats ``mpctl.watch.assessment`` for one engine per service that always speculates. Where both differ, this module
+is wrong: :func:`found_in_many` runs the product's function on some of the services and compares all findings.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from mpctl.watch import assess, detect
-from mpctl.watch.assess import MEANINGS, Signal
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch import assessment, detect
+from mpctl.watch.assessment import MEANINGS, Signal
+from mpctl.watch.watch_policy import WatchPolicy
 
 from .drift import TOTALS, Array, Change, Seen, Truth, Watched, moments, reference
 
@@ -125,7 +125,7 @@ def _limit(noise: _Noise, margin: float, run_length: float, least: float) -> Arr
 
 
 class _Many:
-    """``mpctl.watch.assess.State`` of every service."""
+    """``mpctl.watch.assessment.State`` of every service."""
 
     def __init__(self, truth: Truth, policy: WatchPolicy, count: int) -> None:
         self.policy, self.bands = policy, reference(truth).bands
@@ -158,13 +158,13 @@ class _Many:
         self.gone_started = np.where(leaves, self.started, self.gone_started)
         self.restart_before = np.where(again | back, self.restart, self.restart_before)
         self.restart = np.where(again | back, seen.at, self.restart)
-        restarting = seen.at - self.restart_before < assess._RESTART_S
+        restarting = seen.at - self.restart_before < assessment._RESTART_S
         whole = both & ~again & ~restarting
         seconds = seen.at - self.at
         delta = seen.totals - self.totals
-        idle = whole & (delta[0] < assess.LEAST_TOKENS)
+        idle = whole & (delta[0] < assessment.LEAST_TOKENS)
         compared = whole & ~idle
-        self._base(seen, ~idle | (seconds >= self.policy.interval_s * assess._PATIENCE))
+        self._base(seen, ~idle | (seconds >= self.policy.interval_s * assessment._PATIENCE))
         codes = np.where(idle, _CODE[Signal.IDLE], blind)
         codes = np.where(restarting, _CODE[Signal.RESTARTING], codes)
         with np.errstate(all="ignore"):  # of services that are not compared
@@ -189,8 +189,8 @@ class _Many:
         step_ms = low.step_ms.value + share * (high.step_ms.value - low.step_ms.value)
         baseline_ms = (low.baseline_step_ms or 0) + share * ((high.baseline_step_ms or 0) - (low.baseline_step_ms or 0))
         measured = low.first_acceptance.value
-        zero = (steps >= assess.LEAST_DRAFTS) & (
-            _at_most(first / steps, steps) < min(assess.ZERO, assess._ZERO_OF_MEASURED * measured)
+        zero = (steps >= assessment.LEAST_DRAFTS) & (
+            _at_most(first / steps, steps) < min(assessment.ZERO, assessment._ZERO_OF_MEASURED * measured)
         )
         beyond = batch > high.batch * 1.25 + 0.5
         by_sums = self._by_sums(
@@ -206,14 +206,14 @@ class _Many:
         run_length = self.policy.run_length
         shift = -math.log(1.0 - self.policy.loss)
         slack = min(max(self.slack, 0.0), shift / 2)
-        allowance = slack + assess._ALLOWED * (shift - slack)
-        limit = _limit(self.slower_noise, allowance - slack, run_length, assess._LASTS * (shift - allowance))
-        slower = self.slower + np.minimum(fewer + costlier - allowance, assess._ONE * limit)
+        allowance = slack + assessment._ALLOWED * (shift - slack)
+        limit = _limit(self.slower_noise, allowance - slack, run_length, assessment._LASTS * (shift - allowance))
+        slower = self.slower + np.minimum(fewer + costlier - allowance, assessment._ONE * limit)
         windows = np.where(slower > 0, self.windows + 1, 0.0)
-        slower = np.minimum(np.maximum(slower, 0.0), assess._CAP * limit)
-        unpaid_limit = _limit(self.unpaid_noise, assess._PAYS, run_length, assess._LASTS * assess._PAYS)
-        unpaid = self.unpaid + np.minimum(below, assess._ONE * unpaid_limit)
-        unpaid = np.minimum(np.maximum(unpaid, 0.0), assess._CAP * unpaid_limit)
+        slower = np.minimum(np.maximum(slower, 0.0), assessment._CAP * limit)
+        unpaid_limit = _limit(self.unpaid_noise, assessment._PAYS, run_length, assessment._LASTS * assessment._PAYS)
+        unpaid = self.unpaid + np.minimum(below, assessment._ONE * unpaid_limit)
+        unpaid = np.minimum(np.maximum(unpaid, 0.0), assessment._CAP * unpaid_limit)
         began = windows <= 1
         sound = which & (slower <= limit / 2) & (unpaid <= unpaid_limit / 2)
         is_slower = (slower >= limit) | (self.is_slower & (slower > 0))
@@ -232,5 +232,5 @@ class _Many:
 
 
 def _at_most(share: Array, count: Array) -> Array:
-    square = assess._Z**2 / count
+    square = assessment._Z**2 / count
     return (share + square / 2 + np.sqrt(square * (share * (1.0 - share) + square / 4))) / (1.0 + square)

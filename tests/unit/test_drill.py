@@ -13,10 +13,10 @@ from watched import GOOD, Here, Service, promoted
 
 from mpctl.app.operate import rollback
 from mpctl.app.watch import act
-from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.prompt_files import built_in_prompts
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 from scripts import drill
 from scripts.drill import Answer, DrillRequest, Fault, Result, throughput
 

@@ -6,8 +6,8 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.experiment.cell import Cell
-from mpctl.platform.local.files import last_log_line
 from mpctl.platform.local.meter import LocalMeter
+from mpctl.platform.local.state_files import last_log_line
 from mpctl.rollout.ports import Endpoint, LoadOrder
 from mpctl.safe_text import without_requests, without_texts
 

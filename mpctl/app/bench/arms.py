@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from mpctl.app.bench.power import recorded_noise
+from mpctl.app.bench.planned_rounds import recorded_noise
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.app.bench.arms import Arms, open_servers, open_services
-from mpctl.app.bench.power import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
+from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
 from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
@@ -28,7 +28,7 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import MeasurementNoise
 from mpctl.gate.verdict import Verdict
-from mpctl.platform.local.files import read_json, state_root, try_lock, write_json
+from mpctl.platform.local.state_files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.records import restored
 from mpctl.rollout.measurement import Measurement

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
-from mpctl.cloud.cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
 from mpctl.cloud.kubeconfig import KubeconfigEntry, kubeconfig_path, write_entry
+from mpctl.cloud.managed_cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
 from mpctl.errors import InputError
 from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, gpu_nodes
 

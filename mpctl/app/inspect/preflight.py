@@ -14,7 +14,7 @@ from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.methods.validate import Opinion, engine_opinion
-from mpctl.platform.kubernetes.service.engine import candidate_manifest
+from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resum
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.answers import Unreachable
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.ledger import Entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mpctl.app.bench.power import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
+from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy

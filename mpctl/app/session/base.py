@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl import commands
 from mpctl.app.console import Console
-from mpctl.app.session.status import Status, arm_problems
+from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import Finding
@@ -50,7 +50,7 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
     """
     if context or kubeconfig:
         return "kubernetes"
-    from mpctl.platform.local.files import service_dirs
+    from mpctl.platform.local.state_files import service_dirs
 
     if next(iter(service_dirs()), None) is not None:
         return "local"

@@ -26,13 +26,13 @@ from mpctl.app.session.base import (
     place_load,
     who,
 )
-from mpctl.app.session.status import Leftover, Status
+from mpctl.app.session.service_status import Leftover, Status
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import Finding, from_config, parse_version
 from mpctl.platform.checkpoints import read_model
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import (
     CONTROLLER_REVISION,
@@ -44,10 +44,10 @@ from mpctl.platform.kubernetes.api.kinds import (
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
-from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
-from mpctl.platform.kubernetes.store import KubernetesStore
 from mpctl.rollout.operation import open_operation
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.base import Edit, EngineCounters, Place, Session, SystemClock, choose, interruptible, who
-from mpctl.app.session.status import Status
+from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import from_config
 from mpctl.platform.checkpoints import read_model
 from mpctl.platform.local.engine import installed_version, model_of, read_service
-from mpctl.platform.local.files import service_dirs
 from mpctl.platform.local.platform import LocalPlatform
+from mpctl.platform.local.state_files import service_dirs
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ports import COPY, Arm
 
@@ -79,7 +79,7 @@ class LocalSession(Session):
 
     def engine_log(self) -> str | None:
         """The beginning of the serving arm's log, where vLLM says how large its KV pool is."""
-        from mpctl.platform.local.files import log_path
+        from mpctl.platform.local.state_files import log_path
 
         path = log_path(self.platform.directory, self.platform.desired().route)
         try:

@@ -9,7 +9,7 @@ from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Place, ServiceNotFound, Session
 from mpctl.app.session.local import LocalSession, known_services, open_local
-from mpctl.app.session.status import Status
+from mpctl.app.session.service_status import Status
 from mpctl.errors import InputError, MpctlError
 from mpctl.manifest import load_one
 

@@ -33,7 +33,7 @@ from mpctl.estimate.payoff.advice import honours_schedule
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec, from_config, parse_version
-from mpctl.platform.local.files import state_root
+from mpctl.platform.local.state_files import state_root
 from mpctl.platform.local.store import LocalStore
 from mpctl.stats.halving import search
 

@@ -10,7 +10,7 @@ from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
-from mpctl.app.watch.facts import WATCH, LedgerFacts
+from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
@@ -20,7 +20,7 @@ from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import WatchAct, WatchDecision
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 
 class Unattended:

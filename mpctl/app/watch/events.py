@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.watch.assess import MEANINGS, Assessment, remedy_of
+from mpctl.watch.assessment import MEANINGS, Assessment, remedy_of
 from mpctl.watch.reference import Expected, Figures, Reference
 
 

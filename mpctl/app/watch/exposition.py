@@ -10,7 +10,7 @@ from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.speculation_status import since
-from mpctl.watch.assess import MEANINGS, Signal, remedy_of
+from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 
 _LATE = 5.0  # intervals without a round after which the watch is not healthy
 _AGAIN_S = 300.0  # an unchanged status is written again, in case somebody changed or deleted it

@@ -17,7 +17,7 @@ from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import WATCH, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles_of
 from mpctl.platform.kubernetes.speculation_status import definition
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 Json = dict[str, Any]
 PORT = 9464

@@ -26,7 +26,7 @@ from mpctl.app.watch.sources import from_prometheus, read_engines
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 _PAUSE_S = 2.0  # between two tries to lead
 _LEADER = "watch.leader"

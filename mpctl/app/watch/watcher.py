@@ -16,14 +16,14 @@ from typing import Any
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
-from mpctl.app.watch.facts import LedgerFacts, read_facts
+from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
-from mpctl.watch.assess import Assessment, Signal, State, assess
+from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, Fleet, Situation, WatchAct, WatchDecision, decide
-from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
+from mpctl.watch.watch_policy import WatchPolicy
 
 ACTORS = 4
 _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bounds

@@ -57,7 +57,7 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec
     if write_spec:
         raise InputError("needs --tune", field="--write-spec")
     from mpctl.app.bench.measure import bench
-    from mpctl.cli.bench.result import emit_measurement
+    from mpctl.cli.bench.bench_result import emit_measurement
 
     measured = bench(context.place, context.terminal, request)
     emit_measurement(context, measured.run, measured.analysis, measured.verdict, measured.file)
@@ -136,7 +136,7 @@ def compare(context: CliContext, /, request: CompareRequest) -> None:
     comparison. Exit code 0: the gate would promote, 5: reject, 6: undecided, 2: they cannot be compared.
     """
     from mpctl.app.bench.recorded import compare as judge
-    from mpctl.cli.bench.result import emit_measurement
+    from mpctl.cli.bench.bench_result import emit_measurement
     from mpctl.gate.rule import Outcome
 
     compared = judge(request)

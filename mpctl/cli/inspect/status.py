@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mpctl.app.session.base import Place, Session
-    from mpctl.app.session.status import Leftover, Status
+    from mpctl.app.session.service_status import Leftover, Status
     from mpctl.platform.local.processes import Orphan
 
 _REFRESH_S = 1.0

@@ -20,7 +20,7 @@ from typing import Any
 
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.client import MANAGER, Client
+from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import (
     HPA,
     INFERENCE_SERVICE,

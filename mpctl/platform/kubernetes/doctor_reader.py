@@ -13,14 +13,14 @@ from typing import Any
 
 from mpctl.doctor import ClusterFacts, Denied
 from mpctl.doctor.access import FORBIDDEN
-from mpctl.doctor.facts import SERVICE_LABEL, full_name, list_at, value_at
-from mpctl.doctor.kserve import CONFIG, kserve_version
+from mpctl.doctor.kserve_setup import CONFIG, kserve_version
+from mpctl.doctor.state import SERVICE_LABEL, full_name, list_at, value_at
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access import calls
 from mpctl.platform.kubernetes.access.calls import denied_calls
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.answers import Json, json_object
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 from mpctl.platform.kubernetes.api.objects import owner_of
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of, look_alike, owned_by

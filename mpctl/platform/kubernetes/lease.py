@@ -27,7 +27,7 @@ from typing import Any
 from mpctl import commands, safe_text
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale, Unreachable
-from mpctl.platform.kubernetes.api.client import MANAGER, Client
+from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.api.objects import last_writer, writer_of

@@ -23,7 +23,7 @@ from mpctl import bounded
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.rollout.ledger import Entry

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpctl.platform.kubernetes.api.answers import Json
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import EVENT, SPECULATION_STATUS
 
 _LABELS = {"app.kubernetes.io/managed-by": "mpctl"}

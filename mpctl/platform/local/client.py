@@ -22,8 +22,8 @@ from mpctl.manifest import masked
 from mpctl.platform import http
 from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, limit_s
 from mpctl.platform.local.engine import DEFAULT_ENV
-from mpctl.platform.local.files import private_folder, remove_abandoned_folders, state_root
 from mpctl.platform.local.processes import STATE_VARIABLE
+from mpctl.platform.local.state_files import private_folder, remove_abandoned_folders, state_root
 from mpctl.rollout.ports import Endpoint, LoadOrder, Sent
 
 _SAMPLES_S = 600.0

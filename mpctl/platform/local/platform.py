@@ -30,7 +30,6 @@ from mpctl.platform.local.engine import (
     read_service,
     served_name,
 )
-from mpctl.platform.local.files import locked, log_end, log_path, service_dir, state_root, try_lock, write_json
 from mpctl.platform.local.processes import (
     STATE_VARIABLE,
     alive,
@@ -40,6 +39,7 @@ from mpctl.platform.local.processes import (
     wait_until_gone,
     who_listens,
 )
+from mpctl.platform.local.state_files import locked, log_end, log_path, service_dir, state_root, try_lock, write_json
 from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, Live, Phase, RetainedBaseline
 from mpctl.rollout.revision import text_digest
 from mpctl.safe_text import telling_lines

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from mpctl import bounded, commands, safe_text
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
-from mpctl.platform.local.files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
+from mpctl.platform.local.state_files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision

@@ -43,9 +43,9 @@ from mpctl.platform.local.desired import (
     read_observed,
 )
 from mpctl.platform.local.engine import DRAIN_S, drain_s, engine_command, engine_environment, read_service
-from mpctl.platform.local.files import last_log_line, log_path, state_root, try_lock, write_json
 from mpctl.platform.local.in_engine.listeners import listener_of, require_this_user
 from mpctl.platform.local.processes import alive, identify, marked, stop_group, tagged
+from mpctl.platform.local.state_files import last_log_line, log_path, state_root, try_lock, write_json
 
 _CHUNK = 1 << 16
 

@@ -9,7 +9,7 @@ import pytest
 from session import MemorySession
 from world import Crash
 
-from mpctl.app.bench.power import plan_rounds, recorded_noise
+from mpctl.app.bench.planned_rounds import plan_rounds, recorded_noise
 from mpctl.app.operate import rollout
 from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.errors import InputError

@@ -11,7 +11,7 @@ from session import MemorySession
 
 from mpctl.app.operate import maintain, rollback, rollout
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.operation import operations, prunable
 
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from mpctl.app.session.open import statuses_of
-from mpctl.app.session.status import Status
+from mpctl.app.session.service_status import Status
 from mpctl.errors import MpctlError, Tampered
 
 GOOD = Status("ml", "qwen", "none", 1, "http://qwen", None, (), None, None, supervised=True, problems=())

@@ -10,7 +10,7 @@ from fake_api import FakeApi
 from mpctl.app.operate import maintain
 from mpctl.errors import Cancelled, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)

@@ -47,7 +47,7 @@ def test_limits_of_a_file_are_shown_beside_the_defaults(cli):
     [
         (
             "max_time_per_token_ratio: quick\n",
-            "strict.yaml:1: max_time_per_token_ratio: must be a number of zero or more, not 'quick'",
+            "strict.yaml:1: max_time_per_token_ratio: must be a number above 0, not 'quick'",
         ),
         ("min_speed: 1\n", "strict.yaml:1: min_speed: unknown"),
     ],

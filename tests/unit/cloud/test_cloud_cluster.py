@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.cloud.cluster import Cluster, parse_cluster
+from mpctl.cloud.managed_cluster import Cluster, parse_cluster
 from mpctl.errors import InputError
 
 EKS = Cluster("eks", "serving", "us-east-1")

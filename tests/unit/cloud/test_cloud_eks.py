@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mpctl.cloud.cluster import Cluster
+from mpctl.cloud.managed_cluster import Cluster
 
 pytest.importorskip("botocore", reason="botocore is missing: pip install 'mpctl[cloud]'")
 

@@ -22,7 +22,8 @@ from mpctl.platform.local.desired import (
     read_desired,
     read_observed,
 )
-from mpctl.platform.local.files import (
+from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
+from mpctl.platform.local.state_files import (
     last_log_line,
     locked,
     private_folder,
@@ -35,7 +36,6 @@ from mpctl.platform.local.files import (
     write_json,
     write_text,
 )
-from mpctl.platform.local.processes import alive, arguments_of, identify, stop_group
 from mpctl.platform.local.supervisor import Supervisor
 
 few = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -21,7 +21,7 @@ from mpctl.report.cost import shipped_prices
 from mpctl.report.html import html_report
 from mpctl.report.markdown import markdown_report
 from mpctl.report.record import cell_record, report_record
-from mpctl.report.table import tail_text
+from mpctl.report.text_table import tail_text
 from mpctl.report.values import title_of
 
 BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell("chat", 8): 0.6}

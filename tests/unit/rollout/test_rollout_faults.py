@@ -14,7 +14,7 @@ from world import BASELINE_TEXT, FASTER, MemoryWorld, plan
 from mpctl.app.session.base import SystemClock
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.ledger import Entry, Event, read_ledger
 from mpctl.rollout.operation import Ending

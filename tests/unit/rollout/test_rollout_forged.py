@@ -16,7 +16,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, OTHER_TEXT, Behaviour, 
 
 from mpctl.errors import MpctlError, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, operations

@@ -25,7 +25,7 @@ from watched import ACTS, BAD, promoted, watch
 from watched import rounds as watch_rounds
 from world import BASELINE_TEXT, Crash, MemoryWorld
 
-from mpctl.app.watch.facts import read_facts
+from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown
 from mpctl.rollout import runner

@@ -10,7 +10,7 @@ from typing import Any
 from world import Behaviour, Disk, Engine, MemoryPlatform, MemoryWorld, Silent
 
 from mpctl.app.session.base import EngineCounters, Session
-from mpctl.app.session.status import Status
+from mpctl.app.session.service_status import Status
 from mpctl.manifest import Service, load
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import open_operation

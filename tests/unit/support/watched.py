@@ -15,7 +15,7 @@ from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.rollout.operation import Ending
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)

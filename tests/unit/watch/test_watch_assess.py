@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.counters import Counters
-from mpctl.watch.assess import MEANINGS, ZERO, Signal, State, assess, at_most, remedy_of
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.assessment import MEANINGS, ZERO, Signal, State, assess, at_most, remedy_of
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import LoadBand, MeanFigure, Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 POLICY = WatchPolicy()
 STEP_S, COST = 0.02, 1.2

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.watch.assess import Assessment, Signal
+from mpctl.watch.assessment import Assessment, Signal
 from mpctl.watch.decision import Fleet, Rung, Situation, WatchAct, decide, ladder
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 ACTS = WatchPolicy(fall_back=True, re_arm=True, ladder=("eagle3", "ngram", "none"))
 NGRAM, NONE, EAGLE = Rung(3, "ngram", "ngram K=5"), Rung(1, "none", "none"), Rung(4, "eagle3", "eagle3 K=3")

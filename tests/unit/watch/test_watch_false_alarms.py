@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpctl.watch.assess import Signal
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.assessment import Signal
+from mpctl.watch.watch_policy import WatchPolicy
 from tests.simulation.drift import Change, Truth, found
 from tests.simulation.many import found_in_many
 

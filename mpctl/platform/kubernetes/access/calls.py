@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from mpctl.doctor import Denied
 from mpctl.platform.kubernetes.api import kinds
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 Role = Literal["reader", "operator"]

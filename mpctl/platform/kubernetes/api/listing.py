@@ -11,7 +11,7 @@ from typing import Any
 from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.api import kinds, names
 from mpctl.platform.kubernetes.api.answers import Json
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 
 _ISVC_LABEL = "serving.kserve.io/inferenceservice"

@@ -23,7 +23,7 @@ from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import POD
 
 if TYPE_CHECKING:
-    from mpctl.platform.kubernetes.api.client import Client
+    from mpctl.platform.kubernetes.api.api_client import Client
 
 _CHUNK = 65536
 _CONNECT_S = 30.0

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, MpctlError, Refused
 from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.client import MANAGER, Client
+from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.api.objects import changed_fields, editors_since, owner_of

@@ -21,7 +21,7 @@ from typing import Any
 from mpctl import commands
 from mpctl.errors import Refused
 from mpctl.manifest.engine.locate import VARIABLE
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import (
     CLUSTER_SERVING_RUNTIME,
     INFERENCE_SERVICE,
@@ -39,7 +39,7 @@ from mpctl.platform.kubernetes.service.container import (
     expected,
     speculation_args,
 )
-from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, KindShape, Pod, child_name, no_route
+from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, Json, KindShape, Pod, child_name, no_route
 
 ISVC_LABEL = "serving.kserve.io/inferenceservice"
 _AUTOSCALER_CLASS = "serving.kserve.io/autoscalerClass"

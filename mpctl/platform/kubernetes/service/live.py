@@ -16,7 +16,7 @@ from typing import Any
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale, undefined
-from mpctl.platform.kubernetes.api.client import MANAGER, Client
+from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
 from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, editors_since

@@ -19,8 +19,8 @@ from mpctl.methods.preflight.drain import selected_services
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, LEADER_WORKER_SET, STATEFUL_SET
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
+from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, Json, KindShape, Pod, no_route
 from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
-from mpctl.platform.kubernetes.service.shape import GroupsShape, Json, KindShape, Pod, no_route
 
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")

@@ -15,7 +15,7 @@ from mpctl.app.bench.measure import measure
 from mpctl.app.bench.recorded import read_run
 from mpctl.app.requests import BenchRequest, MeasurementRequest
 from mpctl.errors import Conflict, InputError
-from mpctl.platform.local.files import state_root, try_lock
+from mpctl.platform.local.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.steps.measure import target_of
 

@@ -8,7 +8,7 @@ from mpctl.app.plan import service
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.errors import Refused
 from mpctl.estimate.shape import find_gpu
-from mpctl.platform.kubernetes.capacity import gpu_products
+from mpctl.platform.kubernetes.gpu_capacity import gpu_products
 
 ADAPTIVE = SpeculationRequest(
     method="eagle3", draft="org/head", settings=("enable_adaptive_verification=true", "num_speculative_tokens=3")

@@ -10,7 +10,7 @@ from mpctl.app import local as module
 from mpctl.app.environment_requests import LocalLogsRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import InputError
-from mpctl.platform.local.files import log_path
+from mpctl.platform.local.state_files import log_path
 
 
 @pytest.fixture

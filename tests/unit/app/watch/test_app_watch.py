@@ -15,16 +15,16 @@ from world import Crash
 from mpctl.app.operate import rollback
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.watch import exposition
-from mpctl.app.watch.facts import acknowledge, read_facts
+from mpctl.app.watch.ledger_facts import acknowledge, read_facts
 from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
-from mpctl.watch.assess import Signal
+from mpctl.watch.assessment import Signal
 from mpctl.watch.decision import WatchAct
-from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 
 def reasons(events):

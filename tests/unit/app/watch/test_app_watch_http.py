@@ -12,7 +12,7 @@ from watched import promoted, rounds, watch
 
 from mpctl.app.watch.exposition import Publisher
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.speculation_status import StatusWriter

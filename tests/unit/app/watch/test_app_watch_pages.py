@@ -14,7 +14,7 @@ from mpctl.app.watch.sources import Readers
 from mpctl.errors import MpctlError
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.platform.http import metrics
-from mpctl.watch.assess import Signal
+from mpctl.watch.assessment import Signal
 
 MIB = 2**20
 COUNTER = "vllm:generation_tokens_total"

@@ -10,7 +10,7 @@ from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.exposition import Publisher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, definition, since
-from mpctl.watch.policy import WatchPolicy
+from mpctl.watch.watch_policy import WatchPolicy
 
 
 class Writer:

@@ -15,7 +15,7 @@ from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.methods import Spec
 from mpctl.platform.local.desired import Desired, DesiredArm
-from mpctl.platform.local.files import service_dir, write_json
+from mpctl.platform.local.state_files import service_dir, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.records import encode
 from mpctl.rollout.ledger import Entry, Event

@@ -3,7 +3,7 @@
 import pytest
 
 from mpctl.errors import NotPermitted, Refused
-from mpctl.platform.kubernetes.capacity import gpu_product, require_capacity
+from mpctl.platform.kubernetes.gpu_capacity import gpu_product, require_capacity
 
 NODE = {
     "kind": "Node",
@@ -58,7 +58,7 @@ class Cluster:
 def ask(monkeypatch):
     def ask(pods, claims, free_after_s=20.0):
         cluster = Cluster(pods, claims, free_after_s)
-        monkeypatch.setattr("mpctl.platform.kubernetes.capacity.time.monotonic", lambda: cluster.passed_s)
+        monkeypatch.setattr("mpctl.platform.kubernetes.gpu_capacity.time.monotonic", lambda: cluster.passed_s)
         asked = {"title": "service a/b", "pods": 1, "purpose": "a candidate", "hint": "", "sleep": cluster.sleep}
         try:
             require_capacity(cluster, TEMPLATE, TEMPLATE, **asked)

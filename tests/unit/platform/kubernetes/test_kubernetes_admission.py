@@ -12,7 +12,7 @@ from test_kubernetes_platform import Cluster, deployment, pod, service
 
 from mpctl.errors import Conflict
 from mpctl.platform.kubernetes.api.objects import added_fields
-from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 from mpctl.rollout.ports import Arm
 

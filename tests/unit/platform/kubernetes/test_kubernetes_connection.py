@@ -11,7 +11,7 @@ import yaml
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection, connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 

@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
 

@@ -9,8 +9,8 @@ import pytest
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.autoscaler import find_scalers
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_to_write, text_of, transition_text
+from mpctl.platform.kubernetes.service.running_engine import edited, read_service
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_kubernetes_platform import Cluster, deployment, pod, service
 
-from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm
 

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from test_kubernetes_platform import Cluster
 
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.platform import KubernetesPlatform
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.container import same_image
+from mpctl.platform.kubernetes.service.kind_shape import child_name
 from mpctl.platform.kubernetes.service.kserve import KNATIVE, starting_pods
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of
-from mpctl.platform.kubernetes.service.shape import child_name
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Arm, Demand, Phase
 

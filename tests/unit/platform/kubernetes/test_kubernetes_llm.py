@@ -11,10 +11,10 @@ from mpctl.manifest import speculation_of
 from mpctl.platform.kubernetes.autoscaler import KServePin, autoscaler_record
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container, port_of
-from mpctl.platform.kubernetes.service.engine import edited, read_service
 from mpctl.platform.kubernetes.service.kserve import LLM
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
 from mpctl.platform.kubernetes.service.preconditions import require_http
+from mpctl.platform.kubernetes.service.running_engine import edited, read_service
 from mpctl.rollout.ports import Phase
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4}

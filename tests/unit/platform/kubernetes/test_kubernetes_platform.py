@@ -7,8 +7,8 @@ import copy
 import pytest
 
 from mpctl.errors import Conflict, NotPermitted, Refused
-from mpctl.platform.kubernetes.api.client import CannotWatch
-from mpctl.platform.kubernetes.platform import KubernetesPlatform, _is_at_rest
+from mpctl.platform.kubernetes.api.api_client import CannotWatch
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform, _is_at_rest
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm, Demand, Phase
 

@@ -11,7 +11,7 @@ from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, N
 from mpctl.platform.kubernetes.api.names import label_of
 from mpctl.platform.kubernetes.api.objects import changed_fields
 from mpctl.platform.kubernetes.autoscaler import autoscaler_record, limits_of, pinned, targets
-from mpctl.platform.kubernetes.capacity import assess_capacity, exclusion_reason, gpus_of
+from mpctl.platform.kubernetes.gpu_capacity import assess_capacity, exclusion_reason, gpus_of
 from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")

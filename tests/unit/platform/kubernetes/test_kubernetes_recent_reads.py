@@ -11,7 +11,7 @@ import pytest
 from kubernetes.client import Configuration
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.client import Client, RecentReads
+from mpctl.platform.kubernetes.api.api_client import Client, RecentReads
 from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, DEPLOYMENT, LEASE
 
@@ -52,7 +52,9 @@ def server():
 
 @pytest.fixture
 def client(server, monkeypatch):
-    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 3600.0)  # no test depends on its own speed
+    monkeypatch.setattr(
+        "mpctl.platform.kubernetes.api.api_client._RECENT_S", 3600.0
+    )  # no test depends on its own speed
     configuration = Configuration()
     configuration.host = f"http://127.0.0.1:{server.server_port}"
     made = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
@@ -72,13 +74,13 @@ def test_what_was_just_read_is_not_read_again_and_belongs_to_its_reader(client, 
 
 def test_what_was_read_longer_ago_is_read_again(client, server, monkeypatch):
     read(client)
-    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.api.api_client._RECENT_S", 0.0)
     read(client)
     assert server.asked == ["GET", "GET"]
 
 
 def test_answers_are_not_kept_longer_than_they_serve(monkeypatch):
-    monkeypatch.setattr("mpctl.platform.kubernetes.api.client._RECENT_S", 0.0)
+    monkeypatch.setattr("mpctl.platform.kubernetes.api.api_client._RECENT_S", 0.0)
     reads = RecentReads()
     first = weakref.ref(reads.read("a", lambda: {"of a"}))
     assert first() is not None

@@ -9,8 +9,8 @@ from fake_api import FakeApi
 
 from mpctl.errors import Conflict, Tampered
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.sealed_records import SealedRecords
-from mpctl.platform.kubernetes.store import KubernetesStore
 
 
 @pytest.fixture

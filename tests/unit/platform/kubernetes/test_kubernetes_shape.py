@@ -10,7 +10,6 @@ import yaml
 from mpctl.errors import Refused
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.container import engine_container, port_of
-from mpctl.platform.kubernetes.service.engine import candidate_manifest, edited, read_service
 from mpctl.platform.kubernetes.service.manifest_text import (
     candidate_of,
     object_of,
@@ -19,6 +18,7 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     transition_text,
     without_transition_strategy,
 )
+from mpctl.platform.kubernetes.service.running_engine import candidate_manifest, edited, read_service
 from mpctl.platform.kubernetes.service.shapes import SHAPES
 from mpctl.rollout.ports import Phase
 

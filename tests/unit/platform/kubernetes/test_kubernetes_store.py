@@ -12,7 +12,7 @@ from fake_api import FakeApi, Immutable
 from mpctl.errors import Conflict, NotPermitted, Tampered
 from mpctl.methods import Spec
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.revision import Revision
 

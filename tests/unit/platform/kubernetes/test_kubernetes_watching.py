@@ -9,7 +9,7 @@ import time
 import pytest
 from kubernetes.client import Configuration
 
-from mpctl.platform.kubernetes.api.client import CannotWatch, Client
+from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT
 

@@ -6,9 +6,9 @@ import pytest
 
 from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.api import kinds
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.listing import ListingClient
-from mpctl.platform.kubernetes.store import KubernetesStore
+from mpctl.platform.kubernetes.object_store import KubernetesStore
 
 SERVICES = 50
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpctl.platform.kubernetes.capacity import LOAD_POD, exceeded_limits, exceeded_quotas
+from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, exceeded_limits, exceeded_quotas
 
 ENGINE = {
     "containers": [

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.service import engine
-from mpctl.platform.kubernetes.service.engine import speculation_of
+from mpctl.platform.kubernetes.service import running_engine
+from mpctl.platform.kubernetes.service.running_engine import speculation_of
 
 SETTING = {"method": "ngram", "num_speculative_tokens": 3}
 
@@ -22,9 +22,9 @@ def service(name, *args, **annotations):
 
 
 def test_services_of_one_spec_are_parsed_once(monkeypatch):
-    engine._speculation_of.cache_clear()
-    parsed, read = [], engine.read_service
-    monkeypatch.setattr(engine, "read_service", lambda *objects: parsed.append(1) or read(*objects))
+    running_engine._speculation_of.cache_clear()
+    parsed, read = [], running_engine.read_service
+    monkeypatch.setattr(running_engine, "read_service", lambda *objects: parsed.append(1) or read(*objects))
     fast = '--speculative-config={"method": "ngram", "num_speculative_tokens": 3}'
     found = [speculation_of(service(f"llm-{n}", fast), None) for n in range(5)]
     assert found == [SETTING] * 5

@@ -13,7 +13,7 @@ from typing import Any
 
 from mpctl.errors import Refused
 from mpctl.methods.preflight.drain import selected_services
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, ObjectKind
 from mpctl.platform.kubernetes.service.container import ExpectedContainer, engine_container, expected
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mpctl.doctor.facts import ClusterFacts, KubeObject, Symptom, label, list_at, title, value_at
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, label, list_at, title, value_at
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"

@@ -17,9 +17,9 @@ from itertools import takewhile
 from mpctl import commands, formatting
 from mpctl.experiment.counters import Counters, Window
 from mpctl.watch.detect import NOTHING, UNLEARNED, Noise, Sum, limit_of, windows_to_detect
-from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reading import Reading, ServiceWindow, restarted, window_between
 from mpctl.watch.reference import Expected, Figures, Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 
 class Signal(StrEnum):

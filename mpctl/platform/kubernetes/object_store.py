@@ -22,7 +22,7 @@ from mpctl import commands
 from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.answers import Json
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.lease import Lease

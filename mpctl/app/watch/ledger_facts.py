@@ -19,8 +19,8 @@ from mpctl.rollout.operation import Ending, Operation, last_change, open_operati
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.decision import Rung, ladder
-from mpctl.watch.policy import WatchPolicy
 from mpctl.watch.reference import RECORD, Reference
+from mpctl.watch.watch_policy import WatchPolicy
 
 WATCH = "watch"
 ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen

@@ -14,7 +14,7 @@ from typing import Any
 
 from mpctl.errors import NotPermitted, Refused
 from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, PoolLimits, assess_fit, excluded, gpu_nodes
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import LIMIT_RANGE, NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
 
 Json = Mapping[str, Any]

@@ -21,19 +21,19 @@ from mpctl.manifest.merge.three_way import with_recorded_storage
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.answers import Json, conditions
-from mpctl.platform.kubernetes.api.client import Client
+from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
 from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
-from mpctl.platform.kubernetes.capacity import gpu_product, gpus_of
+from mpctl.platform.kubernetes.gpu_capacity import gpu_product, gpus_of
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.httproute.specs import require_equal_load, require_possible
 from mpctl.platform.kubernetes.service.conditions import is_draining, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container
-from mpctl.platform.kubernetes.service.engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of, retained_route
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions, request_path_findings
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.running_engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
 
