@@ -15,6 +15,7 @@ from mpctl.errors import InputError
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
 STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
 MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
+FIDELITIES = ("quick", "full", "off")  # experiment.answer_sets.FIDELITIES
 TRAFFIC_CLASSES = ("code", "chat", "math", "summary")  # estimate.payoff.scenario.CLASSES
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
 _PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
@@ -319,6 +320,11 @@ class RolloutRequest:
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
     measurement: MeasurementRequest = group(MeasurementRequest)
     traffic: TrafficRequest = group(TrafficRequest)
+    fidelity: str | None = _measurement(
+        "--fidelity",
+        type=FIDELITIES,
+        help="Compare answers before speed (default: quick; full with tools, sessions or a hybrid model).",
+    )
     strategy: str = _execution(
         "--strategy",
         type=("auto", *STRATEGIES),

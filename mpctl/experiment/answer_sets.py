@@ -11,7 +11,7 @@ import itertools
 import json
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.experiment.answers import Ask
@@ -166,6 +166,7 @@ class _Size:
 
     own: int
     tools: int
+    tools_again: int  # of them, asked once more with the other way of streaming
     documents: int
     sessions: int
     turns: int
@@ -178,8 +179,8 @@ class _Size:
 
 
 _SIZES = {
-    QUICK: _Size(4, 3, 2, 1, 2, 512, (), 2, 0, 0, 64),
-    FULL: _Size(16, 48, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 2, 96),
+    QUICK: _Size(4, 1, 1, 2, 1, 2, 512, (), 2, 0, 0, 64),
+    FULL: _Size(16, 48, 16, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 2, 96),
 }
 _SAME = 4  # times that a prompt is asked; two equal answers of it show that a seed is used again
 _NEEDLES = 2  # per length
@@ -197,9 +198,11 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     chat, _ = built_in_prompts("chat") or ((), 0)
     temperature = max(workload.temperatures)
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
+    calls = [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)]
     kinds = [
         [Ask("own", body_of(prompt), size.tokens) for prompt in spare[: size.own]],
-        [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)],
+        calls,
+        [replace(ask, stream=not ask.stream) for ask in calls[: size.tools_again]],
         [Ask("json", _document(pick, n), size.tokens, stream=n % 2 == 1) for n in range(size.documents)],
         [
             Ask("needle", _needle(pick, length), size.tokens)

@@ -88,7 +88,9 @@ class ToolCall:
 @dataclass(frozen=True)
 class Answer:
     """An answer. ``logprobs``: the engine's own log probability of each token, ``best``: of the most likely one there;
-    both empty where the engine reports none. ``error``: why there is no answer, without a word of the request."""
+    both empty where the engine reports none. ``alternatives``: by token id, the log probabilities of the most likely
+    ones, of an arm that will not be there to score the other's answer. ``error``: why there is no answer, without a
+    word of the request."""
 
     prompt_ids: tuple[int, ...] = ()
     ids: tuple[int, ...] = ()
@@ -98,6 +100,7 @@ class Answer:
     finish: str = ""  # stop, length or tool_calls
     logprobs: tuple[float, ...] = ()
     best: tuple[float, ...] = ()
+    alternatives: tuple[Mapping[int, float], ...] = ()
     error: str = ""
     detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
 
@@ -122,6 +125,22 @@ class Scored:
         return tuple(top[0] - own for own, top in zip(self.logprobs, self.tops, strict=True))
 
 
+def scored_by(baseline: Answer, candidate: Answer) -> Scored | None:
+    """Score a candidate's answer by the alternatives that came with the baseline's, up to the first token in which they
+    differ: behind it the baseline never was. None without alternatives, or where one answer ends the other."""
+    tokens = list(zip(candidate.ids, baseline.ids, strict=False))
+    first = next((n for n, (token, other) in enumerate(tokens) if token != other), None)
+    if first is None or len(baseline.alternatives) <= first:
+        return None
+    rows = baseline.alternatives[: first + 1]
+    chosen = [row.get(token, min(row.values())) for token, row in zip(candidate.ids, rows, strict=False)]
+    return Scored(
+        tuple(chosen),
+        tuple(tuple(sorted(row.values(), reverse=True)) for row in rows),
+        tuple(max(row, key=lambda token: row[token]) for row in rows),
+    )
+
+
 @dataclass(frozen=True)
 class Pair:
     """A request with both arms' answers, each scored by the baseline where that was possible and needed."""
@@ -131,7 +150,18 @@ class Pair:
     baseline: Answer
     candidate: Answer
     own: Scored | None = None  # of the baseline's answer; with two alternatives or more its gaps are known
-    scored: Scored | None = None  # of the candidate's answer; of a sampled answer with 20 alternatives
+    scored: Scored | None = None  # of the candidate's answer; of a sampled answer with 20 alternatives; see scored_by
+
+
+@dataclass(frozen=True)
+class BaselineAnswers:
+    """The baseline's part of a pass: ``own`` has its scores of its greedy answers, ``skipped`` the kinds of requests
+    that it refuses, with the reason."""
+
+    asks: tuple[Ask, ...]
+    answers: tuple[Answer, ...]
+    own: tuple[Scored | None, ...]
+    skipped: Mapping[str, str]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ _Result = TypeVar("_Result")
 
 _ANSWER_S = 300.0  # of one answer on a busy engine
 _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # the scores of a long prompt: 100 bytes a token, 1,400 with 20 alternatives
+_FEWEST = 2  # alternatives of a token
 # Named, or the generation_config.json of one arm's model would set them for that arm alone.
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
@@ -31,10 +32,14 @@ class _RefusedError(Exception):
     """The reason why there is no answer, without a word of the request."""
 
 
-def ask(endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str) -> tuple[Answer, ...]:
+def ask(
+    endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int = 2
+) -> tuple[Answer, ...]:
     """Return the answers in the order of ``asks``, ``concurrency`` at once. ``salt``: of the prefix cache, one per run
-    and arm: a session meets its own prefix, and nothing of another measurement."""
-    return _at_once(partial(_answer, endpoint, salt), asks, concurrency)
+    and arm: a session meets its own prefix, and nothing of another measurement. ``alternatives``: of each token, 2 to
+    20; more than 2 come with the answer. The first of them is the token itself, which the engine need not name twice:
+    with 1 the most likely token would be missing (vLLM 0.32)."""
+    return _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency)
 
 
 def score(
@@ -50,7 +55,7 @@ def _at_once(act: Callable[[_Item], _Result], items: Iterable[_Item], concurrenc
         return tuple(pool.map(act, items))
 
 
-def _answer(endpoint: Endpoint, salt: str, ask: Ask) -> Answer:
+def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answer:
     body = {
         **ask.body,
         **_NEUTRAL,
@@ -58,8 +63,9 @@ def _answer(endpoint: Endpoint, salt: str, ask: Ask) -> Answer:
         "top_p": ask.top_p,
         "max_tokens": ask.max_tokens,
         "logprobs": True,
-        "top_logprobs": 1,
+        "top_logprobs": alternatives,
         "return_token_ids": True,
+        "return_tokens_as_token_ids": True,
         "cache_salt": salt,
         "stream": ask.stream,
     }
@@ -80,7 +86,7 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
     texts: dict[str, str] = {"content": "", "reasoning": ""}
     calls: dict[int, list[str]] = {}
     chosen: list[float] = []
-    best: list[float] = []
+    alternatives: list[dict[int, float]] = []
     finish = ""
     for part in parts:
         prompt_ids += part.get("prompt_token_ids") or ()
@@ -97,7 +103,7 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
                 name_and_arguments[1] += function.get("arguments") or ""
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 chosen.append(float(token["logprob"]))
-                best.append(max((float(top["logprob"]) for top in token["top_logprobs"]), default=chosen[-1]))
+                alternatives.append({_id(top["token"]): float(top["logprob"]) for top in token["top_logprobs"]})
     return Answer(
         prompt_ids=tuple(prompt_ids),
         ids=tuple(ids),
@@ -106,8 +112,18 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
         tool_calls=tuple(ToolCall(*call) for _, call in sorted(calls.items())),
         finish=finish,
         logprobs=tuple(chosen),
-        best=tuple(best),
+        best=tuple(max(row.values()) for row in alternatives),
+        alternatives=tuple(alternatives) if max(map(len, alternatives), default=0) > _FEWEST else (),
     )
+
+
+def _id(token: str) -> int:
+    """The id in vLLM's form of a token as its id, ``token_id:42``.
+
+    Raises:
+        ValueError: another form.
+    """
+    return int(token.removeprefix("token_id:"))
 
 
 def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mpctl import commands
+from mpctl.experiment.answers import BaselineAnswers
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
@@ -22,6 +23,7 @@ class Context:
     progress: Progress
     who: str
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # by operation: of a baseline that has left since
     service: str = ""
     namespace: str = ""
 

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
+from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
@@ -38,6 +39,7 @@ from mpctl.rollout.revision import spec_text
 
 _Value = TypeVar("_Value")
 _TRAFFIC = "traffic"  # the name of the record of users' requests
+ANSWERS = "answers"  # that of the pass before the rounds
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -126,6 +128,15 @@ class Measurement:
                 self.progress.round(self._progress((BASELINE, CANDIDATE), done + 1))
                 if answers_decided(self.interim(done + 1)[1]):
                     return
+
+    def keep_answers(self, check: AnswerCheck) -> Verdict:
+        """Write what the answers before the first round showed, with the conditions of both arms, and return the gate's
+        verdict on it."""
+        for arm in (BASELINE, CANDIDATE) if self.placement is not Placement.TURNS else ():
+            self._note_conditions(arm)
+        self._pending[ANSWERS] = check.to_record()
+        self._write()
+        return judge_run(self.run(()), self.policy)[1]
 
     def keep_traffic(self, traffic: UsersTraffic) -> None:
         """Write what users' requests showed so far."""
@@ -269,6 +280,7 @@ class Measurement:
             placement=self.placement,
             users=self.users,
             traffic=self.traffic() if self.placement.users_set_load else None,
+            answers=load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record),
         )
 
     def judged(self) -> Run:
@@ -349,7 +361,7 @@ class Measurement:
         if self._raw:  # an interim analysis that is repeated alone is no reason to write
             self._write()
 
-    def _salt(self, arm: str, attempt: str = "") -> str:
+    def salt(self, arm: str, attempt: str = "") -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
         block that was cut off, would answer them from its cache here, and look faster than it is."""
         named = f"{self.id}\n{self.created}\n{arm}\n{self._attempt}{attempt}"
@@ -376,10 +388,10 @@ class Measurement:
         limit = self.workload.max_tokens
         try:
             endpoint = self._warm_engine(arm, cell)
-            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self._salt(arm)))
+            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm)))
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
-        endpoint, again = self._warm_engine(arm, cell), self._salt(arm, "again")
+        endpoint, again = self._warm_engine(arm, cell), self.salt(arm, "again")
         return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again))
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
@@ -392,7 +404,7 @@ class Measurement:
             known = {other for _, name, other in self._warm if name == arm}
             if known and engine not in known and not target.start:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
-            prompts, salt = self.workload.warmup_prompts(cell), self._salt(arm)
+            prompts, salt = self.workload.warmup_prompts(cell), self.salt(arm)
             self.meter.send(endpoint, LoadOrder(prompts, cell, self.workload.max_tokens, salt=salt))
             self._warm.add((cell, arm, engine))
         return endpoint

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from mpctl.experiment.answer_sets import OFF
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
@@ -80,6 +81,7 @@ class Plan(Record):
     placement: Placement = Placement.SERVICE  # where the arms are measured
     users: UserLoad | None = None  # the load that users brought before; None where nobody read it
     users_share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
+    fidelity: str = OFF  # the pass of answers before speed
 
     @property
     def baseline_arm(self) -> Arm:
@@ -139,6 +141,7 @@ class Plan(Record):
             "traffic_steps",
             "mirror_percent",
             "placement",
+            "fidelity",
         ]
         terms += ["step_duration_s"] if self.traffic_steps or self.mirror_percent else []
         named = (t for t in terms if getattr(self, t) != getattr(other, t))

@@ -440,8 +440,11 @@ class Meter(Protocol):
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
         """Send a block; without a key whatever was sent before."""
 
-    def ask(self, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str) -> tuple[Answer, ...]:
-        """Return the answers in the order of ``asks``; one that failed has its error. ``salt``: of the prefix cache."""
+    def ask(
+        self, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int = 2
+    ) -> tuple[Answer, ...]:
+        """Return the answers in the order of ``asks``; one that failed has its error. ``salt``: of the prefix cache;
+        ``alternatives``: of each token, 2 to 20; more than 2 come with the answer."""
 
     def score(
         self, endpoint: Endpoint, answers: Sequence[Answer], *, alternatives: int, concurrency: int, salt: str

@@ -213,7 +213,7 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
     undone = _undone_by(operation, journal.operations())
     for other in journal.operations():
         if other.id in undone and other.ending is None:
-            decided = other.failure or "judge" in other.done
+            decided = other.failure or verdict_of(other)
             ending, detail = _ending(other) if decided else (Ending.UNDONE, operation.plan.why)
             journal.close(other.id, Ending.UNDONE if ending is Ending.PROMOTED else ending, detail, with_next=True)
     return journal.close(operation.id, Ending.ROLLED_BACK, operation.plan.why)

@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from mpctl.experiment.answer_sets import OFF
 from mpctl.experiment.users import Placement
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.steps.answers import ask_baseline, compare_answers
 from mpctl.rollout.steps.baseline import pin, record_baseline, unpin
 from mpctl.rollout.steps.candidate import start, start_copy, switch, wait_copy_ready, wait_ready
 from mpctl.rollout.steps.measure import (
@@ -83,6 +85,7 @@ def sequence(plan: Plan, *, replaces_pods: bool) -> tuple[Step, ...]:
 
 
 def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
+    answers = plan.fidelity != OFF
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
     pair = side_by_side and placement is Placement.PAIR
     on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
@@ -94,6 +97,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield True, _RECORD
     yield plan.scaling, _PIN
     yield plan.deletes_retained_baseline, Step("release", release)
+    yield not side_by_side and answers, Step("answers-baseline", ask_baseline, changes=False)
     yield not side_by_side, Step("measure-baseline", measure_baseline)
     yield not side_by_side, _SWITCH
     yield pair, Step("start-copy", start_copy)
@@ -101,6 +105,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield pair, Step("ready-copy", wait_copy_ready)
     yield True, _READY
     yield plan.draft, Step("match", check_match)
+    yield answers, Step("answers", compare_answers, changes=False)
     yield not side_by_side, Step("measure-candidate", measure_candidate)
     yield side_by_side, Step("measure", _MEASURES[placement])
     yield side_by_side and placement.copies_baseline, Step("stop-copy", stop_copy)

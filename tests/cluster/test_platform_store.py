@@ -26,14 +26,14 @@ def reach(cluster, namespace, tmp_path):
     path = cluster.kubeconfig_for(
         cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name, server=cluster.proxy.url
     )
-    clients = []
+    made = []
 
     def client():
-        clients.append(Client(connect(str(path)), timeout_s=3.0, sleep=lambda s: None))
-        return clients[-1]
+        made.append(Client(connect(str(path)), timeout_s=3.0, sleep=lambda s: None))
+        return made[-1]
 
     yield client
-    for connected in clients:
+    for connected in made:
         connected.close()
 
 

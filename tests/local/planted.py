@@ -32,10 +32,10 @@ def finds(content, marks=MARKED):
                 layers.append(gzip.decompress(layer))
             except (OSError, EOFError, zlib.error):
                 continue
-        for part in layer.replace(b'"', b" ").replace(b"\\n", b" ").split():
-            if len(part) > 40 and part.isascii():
+        for word in layer.replace(b'"', b" ").replace(b"\\n", b" ").split():
+            if len(word) > 40 and word.isascii():
                 try:
-                    layers.append(base64.b64decode(part, validate=True))
+                    layers.append(base64.b64decode(word, validate=True))
                 except ValueError:
                     continue
     return marks_inside

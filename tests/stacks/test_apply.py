@@ -89,8 +89,8 @@ class Terraform:
 
 @pytest.mark.timeout(600)
 def test_terraform_validate(terraform: str, document: dict[str, Any], tmp_path: Path) -> None:
-    actual_terraform = Terraform(terraform, tmp_path, document)
-    initialised = actual_terraform.run("init")
+    there = Terraform(terraform, tmp_path, document)
+    initialised = there.run("init")
     assert initialised.returncode == 0, initialised.stderr
-    verdict = actual_terraform.run("validate")
+    verdict = there.run("validate")
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr

@@ -113,10 +113,11 @@ def rollouts_of(session: Session, entries: Iterable[Entry] | None = None) -> lis
 
 
 def finished_runs(
-    session: Session, entries: Iterable[Entry] | None = None, *, warn: bool = False
+    session: Session, entries: Iterable[Entry] | None = None, *, warn: bool = False, without_rounds: bool = False
 ) -> Iterator[tuple[Operation, FinishedRun]]:
     """The rollouts of a service that measured, the newest first; those whose records cannot be read are left out.
-    ``entries``: the ledger, where it was read; ``warn``: name what is left out."""
+    ``entries``: the ledger, where it was read; ``warn``: name what is left out; ``without_rounds``: also rollouts whose
+    answers were compared alone."""
     for operation in reversed(rollouts_of(session, entries)):
         try:
             finished = measured_by(session, operation)
@@ -124,12 +125,12 @@ def finished_runs(
             if warn:
                 session.console.warn(f"measurement of {operation.id} not used: {error.message}")
             continue
-        if finished is not None:
+        if finished is not None and (without_rounds or finished.run.blocks):
             yield operation, finished
 
 
 def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
-    """Return what a rollout measured, None when it measured nothing."""
+    """Return what a rollout measured, None when it measured nothing; answers that decided alone have no rounds."""
     workload = stored_workload(session.store, operation)
     if workload is None:
         return None
@@ -148,7 +149,7 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
         users=operation.plan.users,
     )
     run = measurement.judged()
-    if not run.blocks:
+    if not run.blocks and run.answers is None:
         return None
     return FinishedRun(run, f"{session.namespace}/{session.name}", max(measurement.rounds(), 1), workload.repeats)
 

@@ -10,7 +10,7 @@ from mpctl.app.workload import read_split, read_traffic, remembered_classes
 from mpctl.rollout.operation import Operation, open_operation, open_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
-from mpctl.rollout.steps.measure import stored_workload
+from mpctl.rollout.steps.measure import stored_workload, verdict_of
 
 
 def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, ...] = ()) -> OperationOutcome:
@@ -37,7 +37,7 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
 def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tuple[str, ...]]:
     """The prompts of the files that the rollout read on this machine, where they are those it recorded."""
     plan = operation.plan
-    if plan.kind is not Kind.ROLLOUT or not plan.workload or "judge" in operation.done:
+    if plan.kind is not Kind.ROLLOUT or not plan.workload or verdict_of(operation):
         return {}
     workload = stored_workload(session.store, operation)
     recorded = {} if workload is None else {kind.name: kind.digest() for kind in workload.traffic}

@@ -16,7 +16,9 @@ from mpctl.app.session.base import LoadPlace, Session
 from mpctl.app.workload import describe_workload
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
+from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.counters import Counters
+from mpctl.experiment.prompt_files import CHAT
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
@@ -50,6 +52,7 @@ class Fit:
     bake_baseline: bool = False
     reason: str = ""  # for the placement, in sentences
     notes: tuple[str, ...] = ()  # on the capacity
+    fidelity: str = QUICK  # the pass of answers before speed
 
 
 class RolloutPlanner:
@@ -98,13 +101,17 @@ class RolloutPlanner:
             placement=fit.placement,
             users=fit.users,
             users_share_percent=fit.users_share_percent,
+            fidelity=fit.fidelity,
         )
 
     def requested(self, workload: Workload, unfinished: Operation | None) -> Fit:
         """What the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
-        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime)
+        fidelity = self._request.fidelity or self._default_fidelity(workload)
+        if self._request.fidelity is None and begun is not None and begun.kind is Kind.ROLLOUT:
+            fidelity = begun.fidelity
+        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime, fidelity=fidelity)
         if self._request.strategy != AUTO:
             fit = replace(fit, strategy=Strategy(self._request.strategy))
         elif begun is not None and begun.kind is Kind.ROLLOUT:
@@ -113,6 +120,13 @@ class RolloutPlanner:
             return fit
         workload = self._placed_workload(workload, begun.placement, begun.users)
         return replace(fit, placement=begun.placement, workload=workload)
+
+    def _default_fidelity(self, workload: Workload) -> str:
+        """A full pass where answers are known to break: requests with tools or several turns, and hybrid models."""
+        facts = self._change.target.checkpoint.facts
+        hybrid = facts is not None and facts.shape is not None and facts.shape.hybrid
+        agents = any(prompt.startswith(CHAT) for kind in workload.traffic for prompt in kind.prompts)
+        return FULL if hybrid or agents else QUICK
 
     def fit(self, requested: Fit) -> Fit:
         """Ask the service for its users, and the platform for room beside it.
@@ -334,11 +348,12 @@ def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
     if started is None or not answered(engines):
         return 0.0
     total = 0
-    for operation, finished in finished_runs(session):
+    for operation, finished in finished_runs(session, without_rounds=True):
         if datetime.fromisoformat(operation.opened_at).timestamp() < started:
             break
         run = finished.run
-        total += max(sum(len(block.samples) for block in run.blocks if block.arm == arm) for arm in run.arms)
+        total += max((sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0)
+        total += run.answers.requests + run.answers.scored if run.answers else 0
     return _WARM_UPS * total
 
 

@@ -126,7 +126,7 @@ def read_record(session: Session) -> Record:
     without = []
     for operation in rollouts_of(session):
         source = measured_by(session, operation)
-        if source is None:
+        if source is None or not source.run.blocks:
             continue
         prediction = operation.plan.prediction
         if prediction is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.answers import Level
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
@@ -124,7 +125,7 @@ def require_prompts(context: Context, operation: Operation) -> None:
         InputError: the message names the class and the option.
     """
     plan = operation.plan
-    if plan.kind is not Kind.ROLLOUT or operation.failure or "judge" in operation.done or not plan.workload:
+    if plan.kind is not Kind.ROLLOUT or operation.failure or verdict_of(operation) or not plan.workload:
         return
     workload = stored_workload(context.store, operation)
     if workload is not None and (missing := workload.with_prompts(context.prompts_of).missing):
@@ -218,10 +219,25 @@ class _Turns:
         self.running = name
 
 
+def in_turns(context: Context, operation: Operation) -> Measurement:
+    """The measurement of arms that take turns on one GPU; reaching an arm gives it the turn."""
+    measured = measurement(context, operation)
+    return replace(measured, target=_Turns(context, operation, measured).target)
+
+
 def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:
     """Send the same prompts to both arms, one block of a fresh engine each, until the gate has decided."""
-    measured = measurement(context, operation)
-    return replace(measured, target=_Turns(context, operation, measured).target).measure()
+    return in_turns(context, operation).measure()
+
+
+@dataclass(frozen=True)
+class Answered(StepResult):
+    """Requests to each arm before any speed, and answers scored. ``verdict``: of answers that decide by themselves."""
+
+    requests: int
+    scored: int
+    level: Level
+    verdict: Verdict | None = None
 
 
 @dataclass(frozen=True)
@@ -233,7 +249,7 @@ class Judged(StepResult):
 
 def verdict_of(operation: Operation) -> Verdict | None:
     """The gate's verdict on an operation; None while it has not judged."""
-    judged = operation.result("judge", Judged)
+    judged: Judged | Answered | None = operation.result("judge", Judged) or operation.result("answers", Answered)
     return None if judged is None else judged.verdict
 
 

@@ -79,6 +79,7 @@ ROLLOUTS = [
     (["--mirror", "50"], shifted(mirror_percent=50)),
     (["--route", "users", "--keep-baseline"], shifted(route="users", keep_baseline=True)),
     (["--strategy", "in-place", "--accept-downtime"], replace(NGRAM, strategy="in-place", accept_downtime=True)),
+    (["--fidelity", "full"], replace(NGRAM, fidelity="full")),
     (["--force", "--timeout", "1h"], replace(NGRAM, force=True, ready_timeout_s=3600.0)),
     (["--dry-run=client"], replace(NGRAM, dry_run=DryRun.CLIENT)),
 ]
@@ -94,17 +95,17 @@ ROLLBACKS = [
 @pytest.fixture
 def requested(monkeypatch):
     """What the use case behind a command was called with; its outcome is that nothing is to be done."""
-    rows = []
+    found = []
 
     def run(session, request):
-        rows.append((session, request))
+        found.append((session, request))
         return OperationOutcome.nothing_to_do(session, "nothing to do")
 
     session = MemorySession()
     monkeypatch.setattr(rollout, "run", run)
     monkeypatch.setattr(rollback, "run", run)
     monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session)
-    return rows
+    return found
 
 
 @pytest.mark.parametrize(("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS])
@@ -166,8 +167,8 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
 
     typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
     elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
-    opts = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
-    assert opts - elsewhere <= typed | {"--calibrate"}
+    own = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
+    assert own - elsewhere <= typed | {"--calibrate"}
 
 
 SUMMARY = """\

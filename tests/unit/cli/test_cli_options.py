@@ -8,6 +8,7 @@ from mpctl.app import requests
 from mpctl.cli.registry import every_command
 from mpctl.cli.settings_files import COMMON, options_of
 from mpctl.estimate.payoff.scenario import CLASSES
+from mpctl.experiment import answer_sets
 from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
 from mpctl.stats.sequential import MOST_LOOKS
@@ -65,15 +66,15 @@ def test_a_duration_of_nothing(text):
 
 
 def test_files_complete_wherever_an_option_is_a_file():
-    rows = [
+    found = [
         (path, param)
         for path, command in COMMANDS
         for param in command.params
         if isinstance(param, click.Option) and "FILE" in (param.metavar or "") and "@FILE" not in param.metavar
     ]
-    assert len(rows) > 10
+    assert len(found) > 10
     named_otherwise = {"--dataset"}
-    for path, param in rows:
+    for path, param in found:
         if not named_otherwise & {*param.opts}:
             (item,) = param.type.shell_complete(click.Context(click.Command("x")), param, "se")
             assert item.type == "file", (path, param.opts)
@@ -92,6 +93,7 @@ def test_no_duration(text):
 
 def test_values_that_requests_repeat_are_those_of_their_modules():
     assert [s.value for s in Strategy] == list(requests.STRATEGIES)
+    assert answer_sets.FIDELITIES == requests.FIDELITIES
     assert requests.MOST_ROUNDS == MOST_LOOKS
     assert set(requests.TRAFFIC_CLASSES) == set.union(*map(set, CLASSES.values()))
 

@@ -47,6 +47,10 @@ def chunk(delta, ids=(), **more):
     return {"choices": [{"index": 0, "delta": delta, "token_ids": list(ids), **more}]}
 
 
+def top(**logprobs):
+    return [{"token": f"token_id:{token}", "logprob": logprob} for token, logprob in logprobs.items()]
+
+
 def ask_one(engine, respond, **changes):
     engine.respond = respond
     ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64, **changes)
@@ -63,7 +67,7 @@ def test_a_stream_is_joined_to_the_answer_that_it_renders(engine):
         chunk(
             {"content": "a"},
             [2],
-            logprobs={"content": [{"logprob": -0.5, "top_logprobs": [{"logprob": -0.25}]}]},
+            logprobs={"content": [{"logprob": -0.5, "top_logprobs": top(**{"2": -0.5, "9": -0.25})}]},
         ),
         chunk({"tool_calls": [{"index": 0, "function": {"name": "first", "arguments": "{}"}}]}, [3]),
         chunk(call("second", '{"a":'), [4]),
@@ -111,6 +115,14 @@ def test_every_sampling_field_is_named_and_each_request_has_the_salt(engine):
         "stream": False,
     }
     assert wanted.items() <= body.items()
+
+
+def test_an_arm_that_will_be_gone_brings_the_alternatives_of_its_tokens(engine):
+    content = [{"logprob": -0.5, "top_logprobs": top(**{"2": -0.5, "9": -0.75, "4": -8.0})}]
+    choice = {"message": {"content": "a"}, "token_ids": [2], "logprobs": {"content": content}}
+    engine.respond = lambda body: (200, json.dumps({"choices": [choice]})) if body["top_logprobs"] == 20 else (400, "")
+    (answer,) = answers.ask(engine.endpoint, [Ask("own", {}, 64)], concurrency=1, salt="s", alternatives=20)
+    assert answer.alternatives == ({2: -0.5, 9: -0.75, 4: -8.0},)
 
 
 @pytest.mark.parametrize(

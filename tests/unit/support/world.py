@@ -21,6 +21,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from mpctl.errors import Conflict, InputError, Refused
+from mpctl.experiment.answers import Answer, Scored
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
@@ -86,6 +87,7 @@ class Behaviour:
     seconds: float = 0.1
     speculates: bool = False
     answer: str = "text"
+    tokens: tuple[int, ...] = (5, 6, 7)  # of every answer in a pass of answers
     failures: int = 0
     matches: bool = True
 
@@ -311,6 +313,8 @@ class MemoryMeter:
         self._world = world
         self.sent: list[tuple[str, str]] = []
         self.salts: list[tuple[str, str]] = []
+        self.asked: list[tuple[str, int, int]] = []  # manifest, requests, at once
+        self.scored: list[tuple[str, int, int]] = []  # manifest, answers, alternatives
 
     def prepare(self) -> None:
         self._world.boundary("prepare")
@@ -361,6 +365,31 @@ class MemoryMeter:
                 "generated_texts": [f"{behaviour.answer} {p}" for p in prompts],
                 "errors": [""] * count,
             }
+
+    def ask(
+        self, endpoint: Endpoint, asks: Any, *, concurrency: int, salt: str, alternatives: int = 2
+    ) -> tuple[Answer, ...]:
+        self._world.boundary("ask")
+        behaviour = self._world.behaviours[self._engine(endpoint).manifest]
+        self.asked.append((self._engine(endpoint).manifest, len(asks), concurrency))
+        tokens = behaviour.tokens
+        rows = tuple({token: 0.0, 99: -12.0} for token in tokens) if alternatives > 2 else ()
+        certain = (0.0,) * len(tokens)
+        answer = Answer((1, 2), tokens, behaviour.answer, "", (), "stop", certain, certain, rows)
+        return (answer,) * len(asks)
+
+    def score(
+        self, endpoint: Endpoint, answers: Any, *, alternatives: int, concurrency: int, salt: str
+    ) -> tuple[Scored | None, ...]:
+        self._world.boundary("score")
+        right = self._world.behaviours[self._engine(endpoint).manifest].tokens
+        self.scored.append((self._engine(endpoint).manifest, len(answers), alternatives))
+
+        def scored(answer: Answer) -> Scored:
+            owns = [0.0 if token == best else -12.0 for token, best in zip(answer.ids, right, strict=True)]
+            return Scored(tuple(owns), tuple((0.0, -12.0) for _ in owns), right)
+
+        return tuple(scored(answer) for answer in answers)
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
         before = self.counters(endpoint)

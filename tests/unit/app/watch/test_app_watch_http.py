@@ -64,9 +64,9 @@ class Api:
 
 @pytest.fixture
 def api():
-    actual_api = Api()
-    yield actual_api
-    actual_api.close()
+    made = Api()
+    yield made
+    made.close()
 
 
 def published(api):

@@ -42,9 +42,9 @@ def published(policy=None):
 
     def go(count=1):
         for _ in range(count):
-            actual_count = len(events)
+            told = len(events)
             rounds(watcher)
-            for event in events[actual_count:]:
+            for event in events[told:]:
                 publisher.tell(event)
             publisher.publish(list(watcher.watched.values()))
 

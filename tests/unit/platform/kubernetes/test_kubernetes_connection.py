@@ -36,12 +36,8 @@ def written(tmp_path):
 
 
 def test_a_kubeconfig_that_can_be_used(written):
-    actual_connect = connect(written(kubeconfig()))
-    assert (actual_connect.context, actual_connect.namespace, actual_connect.configuration.host) == (
-        "one",
-        "chat",
-        "https://127.0.0.1:1",
-    )
+    found = connect(written(kubeconfig()))
+    assert (found.context, found.namespace, found.configuration.host) == ("one", "chat", "https://127.0.0.1:1")
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"- 1\n", b"text", b"contexts: 7", b"users: [{}]"])
@@ -103,18 +99,18 @@ def test_a_credential_plugin_that_fails_is_heard_and_its_command_told_without_se
 def opened(monkeypatch):
     from kubernetes.client import Configuration
 
-    clients = []
+    made = []
 
     def client(host, **settings):
         configuration = Configuration()
         configuration.host = host
         for name, value in settings.items():
             setattr(configuration, name, value)
-        clients.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
-        return clients[-1]
+        made.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
+        return made[-1]
 
     yield client
-    for one in clients:
+    for one in made:
         one.close()
 
 

@@ -55,16 +55,16 @@ class Server:
 def opened():
     from kubernetes.client import Configuration
 
-    clients = []
+    made = []
 
     def client(server):
         configuration = Configuration()
         configuration.host = server.url
-        clients.append(Client(ClusterConnection(configuration, "ns", "test"), sleep=lambda _: None))
-        return clients[-1]
+        made.append(Client(ClusterConnection(configuration, "ns", "test"), sleep=lambda _: None))
+        return made[-1]
 
     yield client
-    for one in clients:
+    for one in made:
         one.close()
 
 

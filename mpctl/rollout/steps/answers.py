@@ -1,0 +1,173 @@
+"""Compare the answers of both arms before any speed: ask, let the baseline score, confirm, and ask the gate.
+
+Answers are in memory only. The record of a pass has counts and findings without texts; a command that died in the
+middle asks again, since nothing of it changes what is served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from mpctl.experiment.answer_sets import asks_of
+from mpctl.experiment.answers import (
+    Answer,
+    AnswerCheck,
+    AnswerRule,
+    Ask,
+    BaselineAnswers,
+    Level,
+    Pair,
+    Repeat,
+    Scored,
+    scored_by,
+)
+from mpctl.experiment.block import BASELINE, CANDIDATE
+from mpctl.experiment.counters import CounterError
+from mpctl.experiment.users import Placement
+from mpctl.gate.answers import confirm, examine, to_confirm
+from mpctl.gate.rule import Outcome
+from mpctl.rollout.context import Context
+from mpctl.rollout.measurement import Measurement
+from mpctl.rollout.operation import Nothing, Operation
+from mpctl.rollout.plan import Strategy
+from mpctl.rollout.steps.measure import Answered, in_turns, measurement
+
+_AT_ONCE = 4  # at least: many faults need two rows in a batch
+_CONTEXT = 4096  # tokens, where the engine does not tell
+_GAPS, _LAW = 2, 20  # alternatives: to know a token's gap to the next one, and the law that it was drawn from
+_STOPS = (Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING)  # no round of speed changes them
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """``leaves``: the baseline ends before the candidate starts."""
+
+    context: Context
+    operation: Operation
+    measured: Measurement
+    leaves: bool = False
+
+    @property
+    def _concurrency(self) -> int:
+        most, placement = self.measured.workload.most, self.operation.plan.placement
+        return most if placement.users_set_load else max(most, _AT_ONCE)
+
+    def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
+        return self.context.meter.ask(
+            self.measured.target(arm).endpoint,
+            asks,
+            concurrency=1 if alone else self._concurrency,
+            salt=self.measured.salt(arm, "alone" if alone else "answers"),
+            alternatives=_LAW if self.leaves and arm == BASELINE else _GAPS,
+        )
+
+    def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
+        """Scores by the baseline, in order; None for None and for what has no token ids."""
+        scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
+        if not scorable:
+            return [None] * len(answers)
+        scores = iter(
+            self.context.meter.score(
+                self.measured.target(BASELINE).endpoint,
+                scorable,
+                alternatives=alternatives,
+                concurrency=self._concurrency,
+                salt=self.measured.salt(BASELINE, "scores"),
+            )
+        )
+        return [next(scores) if any(answer is one for one in scorable) else None for answer in answers]
+
+    def ask_baseline(self) -> BaselineAnswers:
+        plan, meter = self.operation.plan, self.context.meter
+        try:
+            context_tokens = meter.describe(self.measured.target(BASELINE).endpoint).context_tokens
+        except CounterError:
+            context_tokens = None
+        asks = asks_of(self.measured.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT)
+        self.context.progress.step("answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once")
+        answers = self._ask(BASELINE, asks)
+        skipped = _refused_kinds(asks, answers)
+        rest = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if ask.kind not in skipped]
+        own = self._score([answer if ask.greedy else None for ask, answer in rest], _GAPS)
+        return BaselineAnswers(tuple(a for a, _ in rest), tuple(a for _, a in rest), tuple(own), skipped)
+
+    def compare(self, baseline: BaselineAnswers) -> AnswerCheck:
+        """Let the candidate answer as well, and examine both."""
+        progress, fidelity = self.context.progress, self.operation.plan.fidelity
+        progress.step("answers", f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once")
+        candidate = self._ask(CANDIDATE, baseline.asks)
+        rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
+        pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
+        answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
+        level = Level.IDS if answered and all(a.ids for a in answered) else Level.PARSED
+        check = examine(pairs, fidelity=fidelity, level=level)
+        if numbers := to_confirm(check):
+            progress.update(f"{len(numbers)} requests are sent again alone")
+            check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
+        return replace(check, skipped={**baseline.skipped, **check.skipped})
+
+    def _scored(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """The pairs with the baseline's scores of the candidate's answers: of greedy ones that differ, and of all
+        sampled ones."""
+        if self.leaves:
+            return [replace(p, scored=scored_by(p.baseline, p.candidate)) if p.ask.greedy else p for p in pairs]
+        different = self._score(
+            [p.candidate if p.ask.greedy and p.candidate.ids != p.baseline.ids else None for p in pairs], _GAPS
+        )
+        sampled = self._score([None if p.ask.greedy else p.candidate for p in pairs], _LAW)
+        return [
+            replace(pair, scored=greedy or drawn) for pair, greedy, drawn in zip(pairs, different, sampled, strict=True)
+        ]
+
+    def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
+        """Send the requests of findings again, one by one. Where arms take turns, each has one turn for it. A baseline
+        that has left stands by what it answered."""
+        asks = [pair.ask for pair in pairs]
+        candidate = self._ask(CANDIDATE, asks, alone=True)
+        if self.leaves:
+            alone = [
+                replace(p, candidate=c, scored=scored_by(p.baseline, c)) for p, c in zip(pairs, candidate, strict=True)
+            ]
+            return [Repeat(again, first.scored) for again, first in zip(alone, pairs, strict=True)]
+        answers = self._ask(BASELINE, asks, alone=True)
+        own, scored = self._score(answers, _GAPS), self._score(candidate, _LAW)
+        rescored = self._score([pair.candidate for pair in pairs], _LAW)
+        return [
+            Repeat(Pair(pair.number, pair.ask, *row), again)
+            for pair, again, *row in zip(pairs, rescored, answers, candidate, own, scored, strict=True)
+        ]
+
+
+def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, str]:
+    """Kinds of requests of which the baseline answers none, with its reason: an engine without a tool parser refuses
+    tools."""
+    errors: dict[str, set[str]] = {}
+    for ask, answer in zip(asks, answers, strict=True):
+        errors.setdefault(ask.kind, set()).add(answer.error)
+    return {
+        kind: f"the baseline answers {', '.join(sorted(found))}" for kind, found in errors.items() if "" not in found
+    }
+
+
+def ask_baseline(context: Context, operation: Operation) -> Nothing:
+    """Ask the baseline while it runs; its answers are kept in memory."""
+    measured = measurement(context, operation)
+    context.answers[operation.id] = _Pass(context, operation, measured, leaves=True).ask_baseline()
+    return Nothing()
+
+
+def compare_answers(context: Context, operation: Operation) -> Answered:
+    """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
+    plan = operation.plan
+    turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
+    measured = in_turns(context, operation) if turns and not leaves else measurement(context, operation)
+    comparison = _Pass(context, operation, measured, leaves=leaves)
+    baseline = context.answers.pop(operation.id, None) if leaves else comparison.ask_baseline()
+    if baseline is None:
+        lost = {"every kind": "the baseline's answers were lost with an interrupted command"}
+        baseline = BaselineAnswers((), (), (), lost)
+    check = comparison.compare(baseline)
+    verdict = measured.keep_answers(check)
+    decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)
+    return Answered(check.requests, check.scored, check.level, verdict if decides else None)

@@ -1,0 +1,110 @@
+"""The pass of answers as steps: asked before any speed, scored by the baseline, and recorded without texts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash, MemoryWorld, plan
+
+from mpctl.experiment.answer_sets import QUICK, asks_of
+from mpctl.experiment.answers import Answer, AnswerCheck, Level
+from mpctl.experiment.users import Placement
+from mpctl.rollout import runner
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Strategy
+from mpctl.rollout.steps.measure import Answered, workload_of
+
+WRONG = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True, tokens=(5, 8, 7))}
+both = pytest.mark.parametrize("strategy", list(Strategy))
+
+
+def rollout(memory, strategy, **changes):
+    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, fidelity=QUICK, **changes)))
+
+
+def count(memory, operation):
+    return len(asks_of(workload_of(memory.context, operation), QUICK, context_tokens=4096))
+
+
+@both
+def test_both_arms_answer_before_the_candidate_is_measured(strategy):
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory, strategy)
+    requests = count(memory, done)
+    assert memory.meter.asked == [(BASELINE_TEXT, requests, 4), (CANDIDATE_TEXT, requests, 4)]
+    answered = done.result("answers", Answered)
+    assert (answered.requests, answered.level, answered.verdict) == (requests, Level.IDS, None)
+    steps = list(done.done)
+    assert steps.index("answers") < steps.index("measure" if "measure" in steps else "measure-candidate")
+    check = AnswerCheck.from_record(memory.disk.records[done.id, "answers"])
+    assert check.requests == requests and not check.findings
+
+
+def test_only_the_baseline_scores(monkeypatch):
+    memory = MemoryWorld(WRONG)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert {manifest for manifest, _, _ in memory.meter.scored} == {BASELINE_TEXT}
+
+
+def test_a_pass_that_is_off_sends_nothing():
+    memory = MemoryWorld(FASTER)
+    done = runner.run(memory.context, runner.open_plan(memory.context, plan(Strategy.SIDE_BY_SIDE)))
+    assert not memory.meter.asked and "answers" not in done.done
+    assert done.ending is Ending.PROMOTED
+
+
+@both
+def test_a_killed_pass_is_asked_again_or_says_that_it_could_not_be(strategy):
+    whole = MemoryWorld(FASTER)
+    rollout(whole, strategy)
+    for boundary in range(1, len(whole.trail) + 1):
+        memory = MemoryWorld(FASTER)
+        memory.die_at(boundary)
+        with pytest.raises(Crash):
+            rollout(memory, strategy)
+        if memory.unfinished() is None:
+            continue
+        again = memory.again()
+        done = runner.run(again.context, again.unfinished())
+        ended = again.operations()[0]
+        assert ended.ending in (Ending.PROMOTED, Ending.UNDECIDED), boundary
+        if strategy is Strategy.SIDE_BY_SIDE:
+            assert ended.ending is Ending.PROMOTED, (boundary, done.detail)
+
+
+def test_arms_that_take_turns_answer_in_turns():
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory, Strategy.SIDE_BY_SIDE, placement=Placement.TURNS)
+    assert [manifest for manifest, _, _ in memory.meter.asked] == [BASELINE_TEXT, CANDIDATE_TEXT]
+    assert done.ending is Ending.PROMOTED
+
+
+def test_a_kind_that_the_baseline_refuses_is_left_out_and_named(monkeypatch):
+    memory = MemoryWorld(FASTER)
+    ask = memory.meter.ask
+
+    def refusing(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        return tuple(
+            Answer(error="HTTP 400") if one.kind == "tools" else answer
+            for one, answer in zip(asks, answers, strict=True)
+        )
+
+    memory.meter.ask = refusing
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    check = AnswerCheck.from_record(memory.disk.records[done.id, "answers"])
+    assert check.skipped["tools"] == "the baseline answers HTTP 400"
+    assert "tools" not in check.compared and done.ending is Ending.PROMOTED
+
+
+def test_no_record_holds_an_answer_or_a_prompt():
+    secret = "the user's own words"
+    behaviours = {text: replace(behaviour, answer=secret) for text, behaviour in WRONG.items()}
+    memory = MemoryWorld(behaviours)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    kept = json.dumps([*memory.disk.records.values(), *(e.to_line() for e in memory.disk.ledger)])
+    shown = "\n".join(memory.progress.lines)
+    for text in (secret, "Call the tool", "Return this record"):
+        assert text not in kept and text not in shown
