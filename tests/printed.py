@@ -63,17 +63,17 @@ def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -
     rolled out: as they are printed, except that those that change the service are dry runs. ``files``: those that a
     stand-in means."""
     others = CLUSTER if platform == "local" else THIS_MACHINE
-    found: dict[tuple[str, ...], str] = {}
+    entries: dict[tuple[str, ...], str] = {}
     for where, words in templates():
         if not where.startswith(others) and words[0] not in ELSEWHERE[platform]:
             named = tuple(_real(words, position, service, files) for position in range(len(words)))
             line = tuple(shlex.split(commands.line(*named, namespace=namespace))[1:])
             dry = ("--dry-run=client",) if words[0] in DRY else ()
-            found[(*line, *dry)] = " ".join(word for word in words if word not in ("qwen", UNKNOWN))
+            entries[(*line, *dry)] = " ".join(word for word in words if word not in ("qwen", UNKNOWN))
     rank = {
-        line: next((n for n, verb in enumerate(LAST, 1) if text.startswith(verb)), 0) for line, text in found.items()
+        line: next((n for n, verb in enumerate(LAST, 1) if text.startswith(verb)), 0) for line, text in entries.items()
     }
-    return sorted(found, key=lambda line: (rank[line], line))
+    return sorted(entries, key=lambda line: (rank[line], line))
 
 
 def is_endless(line: tuple[str, ...]) -> bool:

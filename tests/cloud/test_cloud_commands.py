@@ -105,8 +105,8 @@ def test_connect_tells_what_it_did_as_json(run: Callable[..., Result], tmp_path:
 
 @pytest.mark.parametrize("version", ["v1", "v1beta1"])
 def test_credential_speaks_the_version_that_kubectl_asks_for(run: Callable[..., Result], version: str) -> None:
-    asked = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": f"client.authentication.k8s.io/{version}"})}
-    result = run(credential, "eks/us-east-1/serving", env=asked)
+    fields = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": f"client.authentication.k8s.io/{version}"})}
+    result = run(credential, "eks/us-east-1/serving", env=fields)
     document = json.loads(result.stdout)
     assert document == {
         "apiVersion": f"client.authentication.k8s.io/{version}",
@@ -129,8 +129,8 @@ def test_a_place_in_the_environment_completes_a_bare_name_and_never_contradicts_
 
 
 def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
-    asked = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})}
-    failed(run(credential, "eks/us-east-1/serving", env=asked), InputError)
+    fields = {"KUBERNETES_EXEC_INFO": json.dumps({"apiVersion": "client.authentication.k8s.io/v1alpha1"})}
+    failed(run(credential, "eks/us-east-1/serving", env=fields), InputError)
 
 
 def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,15 +67,15 @@ def signature(url: str, headers: dict[str, str]) -> str:
     """Signature version 4 of a presigned GET, computed from AWS' description of it, as STS checks it."""
     parts = urlsplit(url)
     query = [part for part in parts.query.split("&") if not part.startswith("X-Amz-Signature=")]
-    told = dict(part.split("=", 1) for part in query)
-    _, day, region, service, _ = unquote(told["X-Amz-Credential"]).split("/")
+    actual_parts = dict(part.split("=", 1) for part in query)
+    _, day, region, service, _ = unquote(actual_parts["X-Amz-Credential"]).split("/")
     lines = "".join(f"{name}:{value}\n" for name, value in sorted({"host": parts.netloc, **headers}.items()))
-    signed = unquote(told["X-Amz-SignedHeaders"])
+    signed = unquote(actual_parts["X-Amz-SignedHeaders"])
     empty = hashlib.sha256(b"").hexdigest()
     canonical = "\n".join(["GET", parts.path, "&".join(sorted(query)), lines, signed, empty])
     scope = f"{day}/{region}/{service}/aws4_request"
     digest = hashlib.sha256(canonical.encode()).hexdigest()
-    text = "\n".join(["AWS4-HMAC-SHA256", told["X-Amz-Date"], scope, digest])
+    text = "\n".join(["AWS4-HMAC-SHA256", actual_parts["X-Amz-Date"], scope, digest])
     key = b"AWS4" + SECRET.encode()
     for step in (day, region, service, "aws4_request", text):
         key = hmac.new(key, step.encode(), hashlib.sha256).digest()

@@ -127,11 +127,11 @@ def namespace(cluster):
 
     name = f"t-{secrets.token_hex(3)}"
     cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    made = Namespace(cluster, name)
-    yield made
+    actual_namespace = Namespace(cluster, name)
+    yield actual_namespace
     unlisted = unlisted_calls(cluster.proxy)
     cluster.proxy.clear()
     cluster.pods.clear()
     cluster.metrics.clear()
-    made.delete()
+    actual_namespace.delete()
     assert not unlisted, f"requests that mpctl/platform/kubernetes/access/calls.py does not list: {sorted(unlisted)}"

@@ -63,8 +63,8 @@ def hold_to_the_table(monkeypatch):
 
 def unlisted_calls(proxy):
     """(verb, group, resource) of remembered requests of mpctl's that the table does not list."""
-    made = {(c.verb, c.group, "/".join(filter(None, (c.resource, c.subresource)))) for c in proxy.calls if _ours(c)}
-    return made - KNOWN
+    rows = {(c.verb, c.group, "/".join(filter(None, (c.resource, c.subresource)))) for c in proxy.calls if _ours(c)}
+    return rows - KNOWN
 
 
 def _ours(call):

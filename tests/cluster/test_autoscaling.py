@@ -25,13 +25,13 @@ def shipped(namespace, *, metrics=3):
     from tests.autoscaling.conftest import MANIFESTS, NAMES
 
     text = (MANIFESTS / "autoscaling" / "hpa.yaml").read_text()
-    made = yaml.safe_load(Template(text).substitute(NAMES | {"service": "demo", "namespace": namespace.name}))
-    made["spec"]["metrics"] = made["spec"]["metrics"][:metrics]
-    for side in made["spec"]["behavior"].values():
+    document = yaml.safe_load(Template(text).substitute(NAMES | {"service": "demo", "namespace": namespace.name}))
+    document["spec"]["metrics"] = document["spec"]["metrics"][:metrics]
+    for side in document["spec"]["behavior"].values():
         side["stabilizationWindowSeconds"] //= FASTER
         for policy in side["policies"]:
             policy["periodSeconds"] //= FASTER
-    return made
+    return document
 
 
 class Users:

@@ -16,8 +16,8 @@ class Undefined(Served):
     def remove_definition(self):
         """Delete it as ``kubectl delete crd`` does; returns once it and every service are gone."""
         client = self.cluster.client
-        found = client.get("crd", DEFINITION)
-        self.definition = {k: found[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": {"name": DEFINITION}}
+        value = client.get("crd", DEFINITION)
+        self.definition = {k: value[k] for k in ("apiVersion", "kind", "spec")} | {"metadata": {"name": DEFINITION}}
         client.delete("crd", DEFINITION)
         client.wait("the definition is gone", lambda: client.find("crd", DEFINITION) is None)
         label = "serving.kserve.io/inferenceservice"

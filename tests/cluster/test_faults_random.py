@@ -55,9 +55,9 @@ class Drawn:
         }
 
     def __str__(self):
-        told = [f"{f['action']} on {f['verb']} {f['nth']}+{f['times']}" for f in (*self.faults, *self.later)]
+        texts = [f"{f['action']} on {f['verb']} {f['nth']}+{f['times']}" for f in (*self.faults, *self.later)]
         end = f"{self.end} after entry {self.entry}" if self.end != "none" else "not interrupted"
-        return ", ".join([end, *told, *(["stolen lease"] if self.theft else []), self.way_on[0]])
+        return ", ".join([end, *texts, *(["stolen lease"] if self.theft else []), self.way_on[0]])
 
 
 class Refusals:

@@ -21,15 +21,15 @@ def promoted(cluster, tmp_path_factory):
     """A service after a rollout, the command line, and the service as it was before."""
     name = f"t-{secrets.token_hex(3)}"
     cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    made, folder = Namespace(cluster, name), tmp_path_factory.mktemp("neighbours")
+    namespace, folder = Namespace(cluster, name), tmp_path_factory.mktemp("neighbours")
     mpctl = make_mpctl(cluster, name, folder)
     policy = folder / "policy.yaml"
     policy.write_text(ANY_SPEED)
-    made.deploy(CONTAINERS)
-    before = text_of(made.client.get("isvc", "demo"))
+    namespace.deploy(CONTAINERS)
+    before = text_of(namespace.client.get("isvc", "demo"))
     mpctl("rollout", "--spec", "ngram", "--policy", str(policy), *QUICK)
-    yield made, mpctl, before
-    made.delete()
+    yield namespace, mpctl, before
+    namespace.delete()
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(c
     namespace, mpctl, _ = promoted
     before = history(namespace)
     assert len(before) >= 4
-    known = mpctl("history", "demo", "-o", "json").stdout
+    stdout = mpctl("history", "demo", "-o", "json").stdout
     for number, restored in enumerate((False, True)):
         if restored:  # as `kubectl get -o json | kubectl create -f -` does, in Go's order of keys
             listing = namespace.kubectl("get", "controllerrevisions", "-l", HISTORY, "-o", "json")
@@ -134,7 +134,7 @@ def test_no_statefulset_adopts_or_deletes_a_history_also_one_that_was_restored(c
         sentinel(namespace)
         assert history(namespace) == before
         assert controllers(namespace) == {"Ledger"}
-        assert mpctl("history", "demo", "-o", "json").stdout == known
+        assert mpctl("history", "demo", "-o", "json").stdout == stdout
     for item in namespace.client.list("statefulsets"):
         eddie.delete("statefulset", item["metadata"]["name"])
 

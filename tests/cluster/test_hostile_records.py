@@ -44,19 +44,19 @@ def promoted(cluster, tmp_path_factory):
     """A service with planted secrets after a rollout that measured planted prompts."""
     name = f"t-{secrets.token_hex(3)}"
     cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    made, folder = Namespace(cluster, name), tmp_path_factory.mktemp("hostile")
+    namespace, folder = Namespace(cluster, name), tmp_path_factory.mktemp("hostile")
     mpctl = make_mpctl(cluster, name, folder)
     policy = folder / "policy.yaml"
     policy.write_text(ANY_SPEED)
     prompts = f"users={write_prompts(folder / 'prompts.jsonl')}"
-    made.deploy(planted_service())
-    before = text_of(made.client.get("isvc", "demo"))
+    namespace.deploy(planted_service())
+    before = text_of(namespace.client.get("isvc", "demo"))
     with CommandLines() as lines:
         done = mpctl("rollout", "--spec", "ngram", "--prompts", prompts, "--policy", str(policy), *QUICK, "-v")
     assert lines.found == set()
     assert not finds(f"{done.stdout}{done.stderr}".encode())
-    yield made, mpctl, before
-    made.delete()
+    yield namespace, mpctl, before
+    namespace.delete()
 
 
 def marked_objects(namespace, kind):

@@ -52,10 +52,10 @@ def limits(namespace):
 
 def scaled_by_kserve():
     """The manifest with KServe's own autoscaler."""
-    made = yaml.safe_load(CONTAINERS)
-    made["metadata"]["annotations"] = {"serving.kserve.io/autoscalerClass": "hpa"}
-    made["spec"]["predictor"] |= {"minReplicas": 1, "maxReplicas": 3}
-    return made
+    document = yaml.safe_load(CONTAINERS)
+    document["metadata"]["annotations"] = {"serving.kserve.io/autoscalerClass": "hpa"}
+    document["spec"]["predictor"] |= {"minReplicas": 1, "maxReplicas": 3}
+    return document
 
 
 def test_an_autoscaler_of_kserve_is_pinned_through_the_service_and_restored(cluster, namespace, mpctl):

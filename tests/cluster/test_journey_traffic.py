@@ -204,8 +204,8 @@ def test_a_rollout_killed_during_a_traffic_step_resumes(cluster, service, run):
     run(*STEPS, kill_after=AT_10, code=-signal.SIGKILL)
     (status,) = run.json("status")["items"]
     assert [a["traffic"] for a in status["status"]["arms"]] == ["90 %", "10 %"]
-    own = {route["metadata"]["name"] for route in service.namespace.client.list("httproutes")} - {"users"}
-    assert {"demo-candidate", "demo-candidate-predictor"} <= own  # KServe's, and no traffic of users
+    names = {route["metadata"]["name"] for route in service.namespace.client.list("httproutes")} - {"users"}
+    assert {"demo-candidate", "demo-candidate-predictor"} <= names  # KServe's, and no traffic of users
     with Users(cluster, service.namespace) as users:
         run("resume")
     assert users.failed == []

@@ -189,9 +189,9 @@ def test_nothing_of_a_deleted_service_stays_unseen_or_on_a_gpu(cluster, namespac
     done = other("status", "-n", namespace.name)
     assert f"service {namespace.name}/demo is gone" in done.stderr
     assert "is unfinished" in done.stderr
-    (left,) = other.json("status", "-A")["leftovers"]
-    assert left["command"] in done.stderr
-    other(*shlex.split(left["command"])[1:])  # from another namespace, as it was printed
+    (leftover,) = other.json("status", "-A")["leftovers"]
+    assert leftover["command"] in done.stderr
+    other(*shlex.split(leftover["command"])[1:])  # from another namespace, as it was printed
     assert other.json("status", "-A")["leftovers"] == []
 
 
@@ -276,8 +276,8 @@ def test_the_autoscaler_is_pinned_and_restored(cluster, namespace, service, run)
     namespace.client.apply(hpa())
     spec = namespace.client.get("hpa", "demo-queue")["spec"]
     run(*ROLLOUT, kill_after=3, code=-signal.SIGKILL)
-    held = namespace.client.get("hpa", "demo-queue")["spec"]
-    assert (held["minReplicas"], held["maxReplicas"]) == (1, 1)
+    actual_spec = namespace.client.get("hpa", "demo-queue")["spec"]
+    assert (actual_spec["minReplicas"], actual_spec["maxReplicas"]) == (1, 1)
     cluster.metrics.set("queue_wait_ms", 900)  # it would want two
     done = run("resume")
     assert "unpinning the autoscaler" in done.stderr

@@ -28,8 +28,8 @@ def test_a_waiting_command_reads_at_most_twice_a_second_after_a_burst(cluster, n
 def test_a_preflight_judges_adaptive_verification_by_the_gpu_of_the_nodes(cluster, namespace, mpctl):
     namespace.deploy(CONTAINERS.replace("v0.32.0", "v0.33.0"))
     asked = ("preflight", "--spec", "eagle3", "--draft", "org/head", "--set", "enable_adaptive_verification=true")
-    found = mpctl.json(*asked, code=None)["findings"]
-    (finding,) = [finding for finding in found if finding["id"] == "adaptive-verification"]
+    findings = mpctl.json(*asked, code=None)["findings"]
+    (finding,) = [finding for finding in findings if finding["id"] == "adaptive-verification"]
     assert (finding["severity"], finding["reason"].partition(" the ")[0]) == ("refuse", "on L4")
     assert nodes_read(cluster) == ["list"]
 

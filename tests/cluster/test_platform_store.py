@@ -26,14 +26,14 @@ def reach(cluster, namespace, tmp_path):
     path = cluster.kubeconfig_for(
         cluster.admin, tmp_path / "kubeconfig", namespace=namespace.name, server=cluster.proxy.url
     )
-    made = []
+    clients = []
 
     def client():
-        made.append(Client(connect(str(path)), timeout_s=3.0, sleep=lambda s: None))
-        return made[-1]
+        clients.append(Client(connect(str(path)), timeout_s=3.0, sleep=lambda s: None))
+        return clients[-1]
 
     yield client
-    for connected in made:
+    for connected in clients:
         connected.close()
 
 

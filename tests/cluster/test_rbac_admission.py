@@ -185,8 +185,10 @@ def replaced(namespace, client, route):
     def attempt():
         current = namespace.client.get("httproutes", "users")["metadata"]["resourceVersion"]
         newest = {**route, "metadata": {**route["metadata"], "resourceVersion": current}}
-        said = refusal(client, "PUT", "httproutes", newest, "users")
-        return None if "has been modified" in said else said or "allowed"  # the gateway writes its status
+        actual_refusal = refusal(client, "PUT", "httproutes", newest, "users")
+        return (
+            None if "has been modified" in actual_refusal else actual_refusal or "allowed"
+        )  # the gateway writes its status
 
     return namespace.client.wait("an answer", attempt)
 

@@ -175,8 +175,8 @@ def test_the_api_server_refuses(promoted, attempt):
 
 
 def test_the_watchs_account_is_not_impersonated(promoted):
-    said = promoted.kubectl("--as", promoted.account, "get", "pods")
-    assert "(Forbidden)" in said and "cannot impersonate" in said
+    output = promoted.kubectl("--as", promoted.account, "get", "pods")
+    assert "(Forbidden)" in output and "cannot impersonate" in output
 
 
 def test_no_service_account_of_the_service_namespace_may_do_what_mpctl_may(promoted):
@@ -186,8 +186,8 @@ def test_no_service_account_of_the_service_namespace_may_do_what_mpctl_may(promo
     for account in accounts:
         name = f"system:serviceaccount:{promoted.namespace.name}:{account}"
         for verb, kind in (("create", "controllerrevisions.apps"), ("update", "inferenceservices.serving.kserve.io")):
-            said = promoted.namespace.kubectl("auth", "can-i", verb, kind, "--as", name, code=None)
-            assert said.strip().splitlines()[-1] == "no", (account, verb, kind)
+            output = promoted.namespace.kubectl("auth", "can-i", verb, kind, "--as", name, code=None)
+            assert output.strip().splitlines()[-1] == "no", (account, verb, kind)
 
 
 def lease(edited, holder=None, **annotations):
@@ -200,9 +200,9 @@ def lease(edited, holder=None, **annotations):
 def test_a_lease_that_is_taken_is_named_and_unlocked(promoted):
     lease(promoted, "eddie")
     done = promoted.oscar(*ROLLBACK, code=3)
-    told = " ".join(done.stderr.split())
-    assert "is held by eddie, last heartbeat" in told and "and not by mpctl" in told, told
-    assert "mpctl unlock demo --force" in told
+    text = " ".join(done.stderr.split())
+    assert "is held by eddie, last heartbeat" in text and "and not by mpctl" in text, text
+    assert "mpctl unlock demo --force" in text
     promoted.oscar("unlock", "demo", "--force", "--yes")
     promoted.rolled_back()
     promoted.promoted()

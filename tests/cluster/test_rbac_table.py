@@ -137,9 +137,9 @@ def test_every_command_works_with_the_operator_role_alone(cluster, keda, namespa
     assert failed.returncode not in (0, 4), failed.stderr
     every_other_command(mine)
     assert refused(cluster) == []
-    made = cluster.proxy.rules()
-    assert made <= KNOWN, sorted(made - KNOWN)
+    rules = cluster.proxy.rules()
+    assert rules <= KNOWN, sorted(rules - KNOWN)
     # Not seen as requests of their own: an apply that creates needs create, too, and so does a port-forward.
-    made |= {("create", "", "configmaps"), ("create", "", "pods/portforward")}
+    rules |= {("create", "", "configmaps"), ("create", "", "pods/portforward")}
     needed = {row.key for row in TABLE} - set(RECOVERY)
-    assert needed <= made, sorted(needed - made)
+    assert needed <= rules, sorted(needed - rules)

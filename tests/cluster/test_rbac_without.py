@@ -165,16 +165,16 @@ def shared(cluster, keda, tmp_path_factory):  # noqa: F811
     """One service with two autoscalers; a candidate's engine would crash."""
     name = f"t-{secrets.token_hex(3)}"
     cluster.client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    made = Namespace(cluster, name)
+    namespace = Namespace(cluster, name)
     documents = grant(cluster.client, name)
-    made.deploy(MODEL)
-    made.client.apply(hpa())
-    made.client.apply(SCALED_OBJECT)
-    taken_route(made.client)
+    namespace.deploy(MODEL)
+    namespace.client.apply(hpa())
+    namespace.client.apply(SCALED_OBJECT)
+    taken_route(namespace.client)
     take_back = cluster.pods.rule(crash)
-    yield made, make_mpctl(cluster, name, tmp_path_factory.mktemp("hand"))
+    yield namespace, make_mpctl(cluster, name, tmp_path_factory.mktemp("hand"))
     take_back()
-    made.delete()
+    namespace.delete()
     for document in documents:
         if document["metadata"].get("namespace") != name:
             where = document["metadata"].get("namespace")

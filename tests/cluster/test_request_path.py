@@ -360,7 +360,7 @@ def test_a_service_without_hook_and_drain_loses_streams_and_a_rollout_says_so_be
     with Users(cluster, host) as users:
         served.scale(1)
     assert users.lost
-    said = mpctl("rollout", "--spec", "ngram", "--dry-run=client", code=None)
-    text = said.stdout + said.stderr
+    actual_mpctl = mpctl("rollout", "--spec", "ngram", "--dry-run=client", code=None)
+    text = actual_mpctl.stdout + actual_mpctl.stderr
     assert "pods that are replaced may lose users' requests: no preStop hook" in text
     assert "--shutdown-timeout=1800" in text and "no downtime" not in text

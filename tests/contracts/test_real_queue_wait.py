@@ -80,49 +80,51 @@ async def stop(tasks: list[asyncio.Task[None]]) -> None:
 
 
 async def story(target: str, base: str) -> dict[str, list[float]]:
-    client, seen = Client(target), {}
+    client, entries = Client(target), {}
     await client.complete(8)
-    seen["idle"] = [(await evaluated(base))[0]]
+    entries["idle"] = [(await evaluated(base))[0]]
 
     client.waits.clear()
     load = [asyncio.create_task(client.loop(256)) for _ in range(CLIENTS)]
     await asyncio.sleep(LOAD)
-    seen["loaded"], seen["truth"] = [], []
+    entries["loaded"], entries["truth"] = [], []
     for _ in range(3):  # one scrape that came late must not decide
         rule, at = await evaluated(base)
-        seen["loaded"].append(rule)
-        seen["truth"].append(client.mean_wait(at))
+        entries["loaded"].append(rule)
+        entries["truth"].append(client.mean_wait(at))
     await stop(load)
 
-    held = [asyncio.create_task(client.complete(130000)) for _ in range(SLOTS)]
+    tasks = [asyncio.create_task(client.complete(130000)) for _ in range(SLOTS)]
     await asyncio.sleep(2)
     stuck = [asyncio.create_task(client.complete(8)) for _ in range(CLIENTS - SLOTS)]
-    seen["stuck"], seen["stuck, finished half"] = [], []
-    while len(seen["stuck"]) < 2:
-        seen["stuck"].append((await evaluated(base, lambda wait: wait > 2 * max(seen["loaded"])))[0])
-        seen["stuck, finished half"].append(await asked(base, "queue_wait_ms:finished"))
-    assert not any(task.done() for task in held), "the long requests ended: nothing was stuck"
-    await stop(stuck + held)
+    entries["stuck"], entries["stuck, finished half"] = [], []
+    while len(entries["stuck"]) < 2:
+        entries["stuck"].append((await evaluated(base, lambda wait: wait > 2 * max(entries["loaded"])))[0])
+        entries["stuck, finished half"].append(await asked(base, "queue_wait_ms:finished"))
+    assert not any(task.done() for task in tasks), "the long requests ended: nothing was stuck"
+    await stop(stuck + tasks)
 
-    seen["idle again"] = [(await evaluated(base, lambda wait: wait == 0))[0]]
+    entries["idle again"] = [(await evaluated(base, lambda wait: wait == 0))[0]]
     await client.http.aclose()
-    return seen
+    return entries
 
 
 def test_the_recorded_queue_wait_is_the_wait_of_the_requests(prometheus: str, rules_file: Path, tmp_path: Path) -> None:
     engine_python()
     with engine(tmp_path) as target, prometheus_server(prometheus, rules_file, target, tmp_path) as base:
-        seen = asyncio.run(story(target, base))
-    for what, values in seen.items():
+        result = asyncio.run(story(target, base))
+    for what, values in result.items():
         sys.stdout.write(f"{what:<22}" + "".join(f"{number:12.1f}" for number in values) + "\n")
-    assert seen["idle"] == [0.0]
-    assert min(seen["truth"]) > 20, "the load made no queue"
-    apart = sorted(abs(rule / truth - 1) for rule, truth in zip(seen["loaded"], seen["truth"], strict=True))
-    assert apart[1] <= 0.10, "the rule is not the wait that requests had"
-    rule = max(seen["loaded"])
+    assert result["idle"] == [0.0]
+    assert min(result["truth"]) > 20, "the load made no queue"
+    distances = sorted(abs(rule / truth - 1) for rule, truth in zip(result["loaded"], result["truth"], strict=True))
+    assert distances[1] <= 0.10, "the rule is not the wait that requests had"
+    rule = max(result["loaded"])
     most = 60_000.0 * (CLIENTS - SLOTS)  # the rule counts no fewer than one admission a minute
-    rising = [value for value in seen["stuck"] if value < most]
+    rising = [value for value in result["stuck"] if value < most]
     assert rising == sorted(set(rising)), "the rule does not rise while the queue is stuck"
-    assert seen["stuck"] == rising + [most] * (len(seen["stuck"]) - len(rising))
-    assert seen["stuck"][-1] > 2 * max(rule, seen["stuck, finished half"][-1]), "the histogram alone would have done"
-    assert seen["idle again"] == [0.0]
+    assert result["stuck"] == rising + [most] * (len(result["stuck"]) - len(rising))
+    assert result["stuck"][-1] > 2 * max(rule, result["stuck, finished half"][-1]), (
+        "the histogram alone would have done"
+    )
+    assert result["idle again"] == [0.0]

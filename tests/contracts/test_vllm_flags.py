@@ -34,5 +34,5 @@ def test_every_flag_with_many_values_is_known_as_one(actions):
 
 def test_every_short_flag_is_known(actions):
     shorts = {short: long_names(one)[0] for one in actions if long_names(one) for short in one.option_strings}
-    known = {short: name for short, name in shorts.items() if not short.startswith("--") and short != "-h"}
-    assert known.items() <= command.ALIASES.items()
+    names_by_short = {short: name for short, name in shorts.items() if not short.startswith("--") and short != "-h"}
+    assert names_by_short.items() <= command.ALIASES.items()

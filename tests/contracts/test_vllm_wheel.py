@@ -31,38 +31,38 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vllm-w
 @pytest.fixture(scope="module")
 def wheel():
     """Reads a module of the wheel as text."""
-    found = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
-    if not found:
+    paths = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
+    if not paths:
         CACHE.mkdir(parents=True, exist_ok=True)
         pip = shutil.which("pip") or pytest.skip(f"no wheel of vLLM {RELEASE} in {CACHE}, and no pip to fetch it")
         command_line = [pip, "download", "--quiet", "--no-deps", "--dest", str(CACHE), f"vllm=={RELEASE}"]
         done = subprocess.run(command_line, capture_output=True, text=True, timeout=900, check=False)
-        found = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
-        if not found:
+        paths = sorted(CACHE.glob(f"vllm-{RELEASE}-*x86_64.whl"))
+        if not paths:
             why = done.stderr.strip().splitlines() or ["pip wrote nothing"]
             pytest.skip(f"no wheel of vLLM {RELEASE}: {why[-1]}")
-    with found[0].open("rb") as file:
+    with paths[0].open("rb") as file:
         assert hashlib.file_digest(file, "sha256").hexdigest() == SHA256
-    with zipfile.ZipFile(found[0]) as archive:
+    with zipfile.ZipFile(paths[0]) as archive:
         yield lambda path: archive.read(f"vllm/{path}").decode()
 
 
 def class_fields(text, name):
     """Fields of a class by name, with their annotations as text."""
-    (found,) = [n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == name]
-    return {n.target.id: ast.unparse(n.annotation) for n in found.body if isinstance(n, ast.AnnAssign)}
+    (body,) = [n for n in ast.parse(text).body if isinstance(n, ast.ClassDef) and n.name == name]
+    return {n.target.id: ast.unparse(n.annotation) for n in body.body if isinstance(n, ast.AnnAssign)}
 
 
 def literals(text):
     """Values of module-level names that are a Literal, others of them inside included."""
-    found = {}
+    entries = {}
     for node in ast.parse(text).body:
         value = node.value if isinstance(node, ast.Assign) else None
         if isinstance(value, ast.Subscript) and getattr(value.value, "id", "") == "Literal":
             parts = value.slice.elts if isinstance(value.slice, ast.Tuple) else [value.slice]
-            names = [found.get(p.id, ()) if isinstance(p, ast.Name) else (p.value,) for p in parts]
-            found[node.targets[0].id] = tuple(value for some in names for value in some)
-    return found
+            names = [entries.get(p.id, ()) if isinstance(p, ast.Name) else (p.value,) for p in parts]
+            entries[node.targets[0].id] = tuple(value for some in names for value in some)
+    return entries
 
 
 def flags_of(text):
@@ -73,8 +73,8 @@ def flags_of(text):
 
 
 def test_every_key_of_the_speculative_config_is_known(wheel):
-    there = set(class_fields(wheel("config/speculative.py"), "SpeculativeConfig"))
-    assert there - INTERNAL - {"method", "tensor_parallel_size"} == set(KEYS)
+    actual_class_fields = set(class_fields(wheel("config/speculative.py"), "SpeculativeConfig"))
+    assert actual_class_fields - INTERNAL - {"method", "tensor_parallel_size"} == set(KEYS)
 
 
 def test_choices_are_those_of_the_engine(wheel):
@@ -86,12 +86,12 @@ def test_choices_are_those_of_the_engine(wheel):
 
 
 def test_methods_are_there_but_for_those_with_a_ceiling(wheel):
-    there = set(literals(wheel("config/speculative.py"))["SpeculativeMethod"])
+    speculative_methods = set(literals(wheel("config/speculative.py"))["SpeculativeMethod"])
     gone = {row.name for row in METHODS.values() if row.ceiling is not None}
     wanted = {row.engine_method for row in METHODS.values() if row.engine_method and row.name not in gone}
-    assert wanted <= there
-    assert not gone & there
-    assert {name for name in there - wanted if not name.endswith("_mtp")} <= UNMANAGED
+    assert wanted <= speculative_methods
+    assert not gone & speculative_methods
+    assert {name for name in speculative_methods - wanted if not name.endswith("_mtp")} <= UNMANAGED
 
 
 def test_variants_of_a_method_are_told_by_their_architectures(wheel):
@@ -112,8 +112,8 @@ def test_what_runs_on_one_model_runner_alone_is_written_in_its_row(wheel):
 
 
 def test_metrics_have_the_names_that_are_read(wheel):
-    there = "".join(wheel(path) for path in ("v1/metrics/loggers.py", "v1/spec_decode/metrics.py"))
-    exported = set(re.findall(r'"(vllm:[a-z_]+)"', there))
+    text = "".join(wheel(path) for path in ("v1/metrics/loggers.py", "v1/spec_decode/metrics.py"))
+    exported = set(re.findall(r'"(vllm:[a-z_]+)"', text))
     source = Path(counters.__file__).read_text()
     wanted = set(re.findall(r"vllm:[a-z_]+[a-z]", source))
     plain = {re.sub(r"_(total|count|sum|bucket)$", "", name) for name in wanted}
@@ -127,9 +127,9 @@ def test_the_bench_client_has_the_flags_that_are_sent(wheel):
     sent = {f"--{name}" for name in re.findall(r'^        "([a-z][a-z-]+)":', source, re.MULTILINE)}
     sent |= {f"--{name}" for name in re.findall(r'options\["([a-z-]+)"\]', source)}
     sent |= set(re.findall(r'"(--[a-z-]+)"', source))
-    there = flags_of(wheel("benchmarks/serve.py")) | flags_of(wheel("benchmarks/datasets/datasets.py"))
+    flags = flags_of(wheel("benchmarks/serve.py")) | flags_of(wheel("benchmarks/datasets/datasets.py"))
     assert len(sent) > 12
-    assert sent <= there
+    assert sent <= flags
 
 
 def test_switches_of_the_engine_are_known(wheel):

@@ -311,8 +311,8 @@ def _scripted(rng: random.Random) -> str:
     shell = rng.choice(
         ("[sh, -c]", "[/bin/bash, -lc]", "['bash', '-euxc']", "[/bin/sh, -c, --]", "[tini, --, bash, -o, pipefail, -c]")
     )
-    more = rng.choice(("", "", f"{inner}- --\n", f"{inner}- x\n{inner}- --max-num-seqs=3\n"))
-    run = f"{inner}command: {shell}\n{inner}args:\n{item}{more}"
+    choice = rng.choice(("", "", f"{inner}- --\n", f"{inner}- x\n{inner}- --max-num-seqs=3\n"))
+    run = f"{inner}command: {shell}\n{inner}args:\n{item}{choice}"
     if rng.random() < 0.3 and "- x\n" not in run:
         run = f"{inner}command:\n{inner}- bash\n{inner}- -c\n{item}"
     return _workload(rng, _container(rng, indent, run))
@@ -343,12 +343,12 @@ def _merged(rng: random.Random) -> str:
     listed = _listing(rng, "  ") or "  - --seed=1\n"
     head = f"x-base: &base\n  image: vllm/vllm-openai\n  args:\n{listed}"
     form = rng.random()
-    own = rng.choice(("", "        args: [--own]\n", "        command: [vllm, serve, org/m]\n"))
+    choice = rng.choice(("", "        args: [--own]\n", "        command: [vllm, serve, org/m]\n"))
     if form < 0.4:
-        return _workload(rng, f"      - <<: *base\n        name: kserve-container\n{own}", head=head)
+        return _workload(rng, f"      - <<: *base\n        name: kserve-container\n{choice}", head=head)
     if form < 0.6:
-        more = "x-more: &more {image: x}\n"
-        return _workload(rng, f"      - name: kserve-container\n        <<: [*base, *more]\n{own}", head=head + more)
+        text = "x-more: &more {image: x}\n"
+        return _workload(rng, f"      - name: kserve-container\n        <<: [*base, *more]\n{choice}", head=head + text)
     if form < 0.8:
         inner = _args(rng, "      ")
         return (
@@ -378,8 +378,8 @@ def _json(rng: random.Random) -> str:
         spec: dict[str, object] = {"predictor": {"model": dict(pairs), "minReplicas": 1}}
         data = {"apiVersion": "serving.kserve.io/v1beta1", "kind": "InferenceService", "metadata": {"name": "llm"}}
     else:
-        one = {"name": "kserve-container", "image": "vllm/vllm-openai", "args": args, "volumeMounts": []}
-        spec = {"template": {"spec": {"containers": [one], "volumes": [{"name": "shm", "emptyDir": {}}]}}}
+        fields = {"name": "kserve-container", "image": "vllm/vllm-openai", "args": args, "volumeMounts": []}
+        spec = {"template": {"spec": {"containers": [fields], "volumes": [{"name": "shm", "emptyDir": {}}]}}}
         data = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "llm"}}
     indent = rng.choice((None, 2, 4, "\t"))
     separators = rng.choice(((",", ":"), (", ", ": "), (",", ": "), (" , ", " : ")))

@@ -181,8 +181,8 @@ def _indent(text: str, rng: random.Random) -> str:
 
 
 def _character(text: str, rng: random.Random) -> str:
-    at = rng.randrange(len(text) + 1)
-    return text[:at] + rng.choice("\"'#:-{}[],&*!|>%@`\t\\ \u00a0\u00e9") + text[at:]
+    position = rng.randrange(len(text) + 1)
+    return text[:position] + rng.choice("\"'#:-{}[],&*!|>%@`\t\\ \u00a0\u00e9") + text[position:]
 
 
 def _cut(text: str, rng: random.Random) -> str:

@@ -34,14 +34,14 @@ def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: boo
     Right is: the command line of one engine reads ``config``, its other words are the ones before, and nothing outside
     of it changed but, with ``staged``, where the draft comes from.
     """
-    left, right = documents(before), documents(after)
-    if left is None:
+    actual_documents, right = documents(before), documents(after)
+    if actual_documents is None:
         return ""  # cannot be judged
     if right is None:
         return "the result is not YAML"
-    if len(left) != len(right):
+    if len(actual_documents) != len(right):
         return "the number of documents changed"
-    return _wrong([_plain(one) for one in left], [_plain(one) for one in right], config, staged=staged)
+    return _wrong([_plain(one) for one in actual_documents], [_plain(one) for one in right], config, staged=staged)
 
 
 def wrong_copy(before: str, after: str, config: dict[str, Any]) -> str:
@@ -50,20 +50,23 @@ def wrong_copy(before: str, after: str, config: dict[str, Any]) -> str:
     Right is: one document more, a runtime with the spec of one that is there, the setting, and an offer to nobody; one
     other value changed, the name of a service's runtime.
     """
-    left, right = documents(before), documents(after)
-    if left is None:
+    actual_documents, right = documents(before), documents(after)
+    if actual_documents is None:
         return ""
     if right is None:
         return "the result is not YAML"
-    left, right = [one for one in left if one is not None], [one for one in right if one is not None]
-    if len(right) != len(left) + 1:
-        return f"{len(left)} documents became {len(right)}"
+    actual_documents, right = (
+        [one for one in actual_documents if one is not None],
+        [one for one in right if one is not None],
+    )
+    if len(right) != len(actual_documents) + 1:
+        return f"{len(actual_documents)} documents became {len(right)}"
     copied = right.pop()
-    places = list(_changes(left, right, ()))
+    places = list(_changes(actual_documents, right, ()))
     if [place[1:] for place in places] != [("spec", "predictor", "model", "runtime")]:
         return f"changed: {places}"
-    was, now = _at(left, places[0]), _at(right, places[0])
-    original = [one for one in left if "Runtime" in str(_kind(one)) and one["metadata"]["name"] == was]
+    was, now = _at(actual_documents, places[0]), _at(right, places[0])
+    original = [one for one in actual_documents if "Runtime" in str(_kind(one)) and one["metadata"]["name"] == was]
     if copied["metadata"]["name"] != now or any(f.get("autoSelect") for f in _formats(copied)):
         return "the copy has another name, or is offered"
     for one in (*original, copied):
@@ -108,20 +111,20 @@ def split(words: list[str]) -> tuple[dict[str, Any] | None, list[str]]:
     for flag, key in _SHORT.items():
         parser.add_argument(flag, dest=key, type=int if "tokens" in flag else str)
     dotted: dict[str, Any] = {}
-    rest: list[str] = []
+    items: list[str] = []
     words = list(words)
     while words:
-        word = words.pop(0)
-        match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([^=]+)(?:=(.*))?", word, re.DOTALL)
+        item = words.pop(0)
+        match = re.fullmatch(r"(?:--speculative[-_]config|-sc)\.([^=]+)(?:=(.*))?", item, re.DOTALL)
         if match is None:
-            rest.append(word)
-            if re.fullmatch(r"-+[a-zA-Z][^=]*\.[^=]*", word):  # vLLM: a dotted flag takes the next word, whatever it is
-                rest += words[:1]
+            items.append(item)
+            if re.fullmatch(r"-+[a-zA-Z][^=]*\.[^=]*", item):  # vLLM: a dotted flag takes the next word, whatever it is
+                items += words[:1]
                 del words[:1]
             continue
         value = match[2] if match[2] is not None else (words.pop(0) if words else "")
         dotted[match[1].replace("-", "_")] = _value(value)
-    known, others = parser.parse_known_args(rest)
+    known, others = parser.parse_known_args(items)
     config = _value(known.spec[-1]) if known.spec else None
     short = {key: getattr(known, key) for key in _SHORT.values() if getattr(known, key) is not None}
     if dotted or short:

@@ -44,8 +44,8 @@ def restyle(seed: int, number: int, bases: list[list[Any]] | None = None) -> str
 
 def _damaged(text: str, rng: random.Random) -> str:
     """A character that readers of YAML treat differently, or a word of a template, somewhere."""
-    at = rng.randrange(len(text) + 1)
-    return text[:at] + rng.choice(_INTRUDERS) + text[at:]
+    position = rng.randrange(len(text) + 1)
+    return text[:position] + rng.choice(_INTRUDERS) + text[position:]
 
 
 def _ends(text: str, rng: random.Random) -> str:
@@ -101,13 +101,13 @@ class _Writer:
         return "\t# tab" if self.odd() else self.rng.choice(("  ", " " + self.rng.choice(_COMMENTS)))
 
     def properties(self, value: Any) -> str:
-        found = ""
+        text = ""
         if self.odd(0.5):
             self.anchors += 1
-            found += f"&a{self.anchors} "
+            text += f"&a{self.anchors} "
         if self.odd(0.3):
-            found += {str: "!!str ", dict: "!!map ", list: "!!seq "}.get(type(value), "")
-        return found
+            text += {str: "!!str ", dict: "!!map ", list: "!!seq "}.get(type(value), "")
+        return text
 
     def mapping(self, data: dict[str, Any], indent: str) -> str:
         """Lines of a block mapping."""
@@ -230,20 +230,24 @@ class _Writer:
             return False
 
     def double(self, value: str, indent: str) -> str:
-        made = json.dumps(value, ensure_ascii=self.rng.random() < 0.3)
-        made = re.sub(r"\\ud[89ab]..\\ud[c-f]..", lambda m: json.loads(f'"{m.group()}"'), made)
+        text = json.dumps(value, ensure_ascii=self.rng.random() < 0.3)
+        text = re.sub(r"\\ud[89ab]..\\ud[c-f]..", lambda m: json.loads(f'"{m.group()}"'), text)
         if self.odd(0.5):
-            made = re.sub(r"(?<!\\)[a-z]", lambda m: f"\\x{ord(m.group()):02x}" if self.odd() else m.group(), made)
+            text = re.sub(r"(?<!\\)[a-z]", lambda m: f"\\x{ord(m.group()):02x}" if self.odd() else m.group(), text)
         if self.odd():
-            at = self.rng.randrange(1, len(made))
-            if made[at - 1] != "\\" and made[at] not in ' "' and not re.search(r"\\(?:x.?|u.{0,3})$", made[:at]):
-                made = f"{made[:at]}\\\n{indent}{made[at:]}"
-        return self.wrapped(made, indent) if self.odd(0.5) else made
+            position = self.rng.randrange(1, len(text))
+            if (
+                text[position - 1] != "\\"
+                and text[position] not in ' "'
+                and not re.search(r"\\(?:x.?|u.{0,3})$", text[:position])
+            ):
+                text = f"{text[:position]}\\\n{indent}{text[position:]}"
+        return self.wrapped(text, indent) if self.odd(0.5) else text
 
     def wrapped(self, text: str, indent: str) -> str:
         """Folded at one of its single blanks."""
         places = [m.start() for m in re.finditer(r"(?<=[^\s\\:]) (?=[^\s#&*!|>%@`-])", text)]
         if not places:
             return text
-        at = self.rng.choice(places)
-        return f"{text[:at]}\n{indent}{text[at + 1 :]}"
+        choice = self.rng.choice(places)
+        return f"{text[:choice]}\n{indent}{text[choice + 1 :]}"

@@ -101,7 +101,7 @@ _COLUMNS = ("documents", "read", "no engine", "refused", "edits", *_WRONG)
 
 def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
     """Every YAML file of a folder, and the YAML inside of its documents and scripts; each text once."""
-    seen: set[str] = set()
+    items: set[str] = set()
     files = [folder] if folder.is_file() else sorted(p for p in folder.rglob("*") if p.suffix.lower() in _ENDINGS)
     for path in files:
         try:
@@ -109,13 +109,13 @@ def texts_of(folder: Path) -> Iterator[tuple[str, str]]:
         except (OSError, UnicodeDecodeError):
             continue
         if path.suffix.lower() in (".yaml", ".yml"):
-            found = [text]
+            texts = [text]
         else:
-            found = [match[2] for pattern in (_FENCE, _HEREDOC) for match in pattern.finditer(text)]
-            found += re.findall(r"^apiVersion:.*?(?=^[^\s#-][^:\n]*$|\Z)", text, re.MULTILINE | re.DOTALL)
-        for number, one in enumerate(found):
-            if (re.search(r"^\s*kind:", one, re.MULTILINE) or _VALUES.search(one)) and one not in seen:
-                seen.add(one)
+            texts = [match[2] for pattern in (_FENCE, _HEREDOC) for match in pattern.finditer(text)]
+            texts += re.findall(r"^apiVersion:.*?(?=^[^\s#-][^:\n]*$|\Z)", text, re.MULTILINE | re.DOTALL)
+        for number, one in enumerate(texts):
+            if (re.search(r"^\s*kind:", one, re.MULTILINE) or _VALUES.search(one)) and one not in items:
+                items.add(one)
                 yield f"{path}#{number}", one
 
 
@@ -141,10 +141,10 @@ def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool =
         for index, service in enumerate(found):
             counts.kinds[service.kind, "read"] += 1
             _cycles(f"{name} {service.name}", index, text, read, service.kind, counts)
-        own = Counter(service.kind for service in found)
-        for kind, number in (own if read is not load and not runtimes else Counter(k for k, _ in present)).items():
+        counter = Counter(service.kind for service in found)
+        for kind, number in (counter if read is not load and not runtimes else Counter(k for k, _ in present)).items():
             counts.kinds[kind, "documents"] += number
-            counts.kinds[kind, "no engine"] += number - own[kind]
+            counts.kinds[kind, "no engine"] += number - counter[kind]
     elif len(present) <= 1 or not why:
         kind = present[0][0] if present else "no YAML" if documents(text) is None else "other"
         counts.kinds[kind, "documents"] += 1
@@ -172,13 +172,13 @@ def _judge_one(name: str, text: str, wanted: tuple[str, str], runtimes: bool, co
 
 def _identities(text: str) -> list[tuple[str, str]]:
     """Kind and name of the documents that may be services, by PyYAML."""
-    found = []
-    for one in documents(text) or ():
-        kind = one.get("kind") if isinstance(one, dict) else None
-        metadata = one.get("metadata") if isinstance(one, dict) else None
+    rows = []
+    for document in documents(text) or ():
+        kind = document.get("kind") if isinstance(document, dict) else None
+        metadata = document.get("metadata") if isinstance(document, dict) else None
         if isinstance(kind, str) and kind in KINDS:
-            found.append((kind, str(metadata.get("name")) if isinstance(metadata, dict) else ""))
-    return found
+            rows.append((kind, str(metadata.get("name")) if isinstance(metadata, dict) else ""))
+    return rows
 
 
 def served(text: str) -> list[Any] | None:
@@ -187,10 +187,10 @@ def served(text: str) -> list[Any] | None:
     if not data or len(text) > 20_000 or not all(isinstance(one, dict) for one in data):
         return None
     try:
-        found = load_values(text, None) if _is_values(text) else load(text)
+        values = load_values(text, None) if _is_values(text) else load(text)
     except MpctlError:
         return None
-    return json.loads(json.dumps(data, default=str)) if found else None
+    return json.loads(json.dumps(data, default=str)) if values else None
 
 
 def _cycles(name: str, index: int, text: str, read: Read, kind: str, counts: Counts) -> None:

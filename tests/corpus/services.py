@@ -60,30 +60,30 @@ def _words(rng: random.Random, *, spec: float = 0.25) -> list[str]:
 
 def _container(rng: random.Random, name: str) -> Data:
     words = ["org/model", *_words(rng)]
-    made: Data = {"name": name, "image": rng.choice(("vllm/vllm-openai:v0.32.0", "reg:5000/team/vllm@sha256:0"))}
+    fields: Data = {"name": name, "image": rng.choice(("vllm/vllm-openai:v0.32.0", "reg:5000/team/vllm@sha256:0"))}
     form = rng.random()
     if form < 0.3:
         line = shlex.join(["vllm", "serve", *words])
         before = rng.choice(("", "exec ", "set -e\nexport A=b\n", "sleep 1 && "))
         if rng.random() < 0.4:
             line = line.replace(" --", " \\\n  --")
-        made["command"] = [rng.choice(("sh", "/bin/bash")), "-c"]
-        made["args"] = [before + line + rng.choice(("", "\n"))]
+        fields["command"] = [rng.choice(("sh", "/bin/bash")), "-c"]
+        fields["args"] = [before + line + rng.choice(("", "\n"))]
         if rng.random() < 0.3:
-            made["command"] += made.pop("args")
+            fields["command"] += fields.pop("args")
     elif form < 0.6:
-        made |= {"command": ["vllm", "serve"], "args": words}
+        fields |= {"command": ["vllm", "serve"], "args": words}
     elif form < 0.8:
-        made["args"] = ["--model=org/model", *words[1:]]
+        fields["args"] = ["--model=org/model", *words[1:]]
     else:
-        made["command"] = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", *words]
+        fields["command"] = ["python3", "-m", "vllm.entrypoints.openai.api_server", "--model", *words]
     if rng.random() < 0.5:
-        made["env"] = [{"name": f"E{n}", "value": rng.choice(_ODD)} for n in range(rng.randrange(1, 4))]
+        fields["env"] = [{"name": f"E{n}", "value": rng.choice(_ODD)} for n in range(rng.randrange(1, 4))]
     if rng.random() < 0.3:
-        made["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
+        fields["volumeMounts"] = [{"name": "shm", "mountPath": "/dev/shm"}]
     if rng.random() < 0.4:
-        made["resources"] = {"limits": {"nvidia.com/gpu": 1, "cpu": "4"}}
-    return made
+        fields["resources"] = {"limits": {"nvidia.com/gpu": 1, "cpu": "4"}}
+    return fields
 
 
 def _pod(rng: random.Random, name: str) -> Data:
@@ -197,17 +197,17 @@ def _stack(rng: random.Random) -> list[Any]:
 
 
 def _pool(rng: random.Random) -> list[Any]:
-    one: Data = {"name": "vllm", "image": "ghcr.io/llm-d/llm-d-cuda:v0.9.0", "modelCommand": "vllmServe"}
+    fields: Data = {"name": "vllm", "image": "ghcr.io/llm-d/llm-d-cuda:v0.9.0", "modelCommand": "vllmServe"}
     if rng.random() < 0.8:
-        one["args"] = _words(rng)
-    return [{"modelArtifacts": {"uri": "hf://org/m"}, "decode": {"containers": [one]}, "prefill": {"create": False}}]
+        fields["args"] = _words(rng)
+    return [{"modelArtifacts": {"uri": "hf://org/m"}, "decode": {"containers": [fields]}, "prefill": {"create": False}}]
 
 
 def _catalog(rng: random.Random) -> list[Any]:
-    one: Data = {"enabled": True, "url": "hf://org/m", "engine": "VLLM", "features": ["TextGeneration"]}
+    fields: Data = {"enabled": True, "url": "hf://org/m", "engine": "VLLM", "features": ["TextGeneration"]}
     if rng.random() < 0.8:
-        one["args"] = _words(rng)
-    return [{"catalog": {"m-1": one, "e5": {"engine": "VLLM", "features": ["TextEmbedding"]}}}]
+        fields["args"] = _words(rng)
+    return [{"catalog": {"m-1": fields, "e5": {"engine": "VLLM", "features": ["TextEmbedding"]}}}]
 
 
 def _beside(rng: random.Random) -> Data:

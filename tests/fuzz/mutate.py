@@ -31,16 +31,16 @@ def mutated(data: bytes, other: bytes, seed: str) -> bytes:
     """``data`` after one to four changes; ``other`` is an input to splice from."""
     chance = random.Random(seed)
     for _ in range(chance.randint(1, 4)):
-        at = chance.randrange(len(data) + 1)
-        end = min(len(data), at + chance.choice((0, 1, 1, 4, 16, 64)))
+        position = chance.randrange(len(data) + 1)
+        end = min(len(data), position + chance.choice((0, 1, 1, 4, 16, 64)))
         lines = data.split(b"\n")
         match chance.randrange(6):
             case 0:
-                data = data[:at] + chance.choice(WORDS) + data[end:]
+                data = data[:position] + chance.choice(WORDS) + data[end:]
             case 1:
-                data = data[:at] + data[end:]
+                data = data[:position] + data[end:]
             case 2:
-                data = data[:at] + bytes([chance.randrange(256)]) + data[at + 1 :]
+                data = data[:position] + bytes([chance.randrange(256)]) + data[position + 1 :]
             case 3:
                 lines.insert(chance.randrange(len(lines) + 1), chance.choice(lines))
                 data = b"\n".join(lines)
@@ -49,5 +49,5 @@ def mutated(data: bytes, other: bytes, seed: str) -> bytes:
                 data = b"\n".join(lines)
             case _:
                 start = chance.randrange(len(other) + 1)
-                data = data[:at] + other[start : start + 64] + data[end:]
+                data = data[:position] + other[start : start + 64] + data[end:]
     return data

@@ -105,13 +105,13 @@ def revision(data):
     """A revision is whole, or refused by name."""
     try:
         record = bounded.loads(data)
-        found = Revision.from_record(record if isinstance(record, dict) else {})
+        actual_revision = Revision.from_record(record if isinstance(record, dict) else {})
     except ValueError:
         return
     except MpctlError as error:
         assert "revision" in error.message
         return
-    assert Revision.from_record(found.to_record()) == found
+    assert Revision.from_record(actual_revision.to_record()) == actual_revision
 
 
 def metrics(data):
@@ -131,9 +131,9 @@ def bench(data):
         return
     if isinstance(result, dict):
         zero = Counters(generation_tokens=0.0)
-        made = {"arm": "baseline", "cell": cell, "repeat": 1, "prompts": ("a", "b"), "before": zero, "after": zero}
+        fields = {"arm": "baseline", "cell": cell, "repeat": 1, "prompts": ("a", "b"), "before": zero, "after": zero}
         try:
-            Block.from_bench(corrected(result, cell), **made)
+            Block.from_bench(corrected(result, cell), **fields)
         except (BlockError, CounterError):
             return
 
@@ -142,10 +142,10 @@ def run_file(data):
     """The file of ``mpctl bench``."""
     try:
         record = bounded.loads(bounded.gunzip(data, limit=2**24) if data[:2] == b"\x1f\x8b" else data)
-        found = Run.from_record(record, file="run.json")
+        run = Run.from_record(record, file="run.json")
     except (ValueError, MpctlError):
         return
-    assert Run.from_record(json.loads(json.dumps(found.to_record()))) == found
+    assert Run.from_record(json.loads(json.dumps(run.to_record()))) == run
 
 
 def api_error(data):

@@ -32,10 +32,10 @@ def finds(content, marks=MARKED):
                 layers.append(gzip.decompress(layer))
             except (OSError, EOFError, zlib.error):
                 continue
-        for word in layer.replace(b'"', b" ").replace(b"\\n", b" ").split():
-            if len(word) > 40 and word.isascii():
+        for part in layer.replace(b'"', b" ").replace(b"\\n", b" ").split():
+            if len(part) > 40 and part.isascii():
                 try:
-                    layers.append(base64.b64decode(word, validate=True))
+                    layers.append(base64.b64decode(part, validate=True))
                 except ValueError:
                     continue
     return marks_inside

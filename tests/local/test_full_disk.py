@@ -33,11 +33,11 @@ def test_a_rollback_on_a_full_disk_names_the_file_and_continues_when_there_is_ro
 
 
 def test_a_rollout_on_a_full_disk_names_a_file_and_leaves_what_a_rollback_restores(up):
-    before, told = up.live_text(), []
+    before, returncodes = up.live_text(), []
     for room in (0, 600, 2500, 6000):
         done = up("rollout", "--spec", "ngram", "--requests", "4", "--repeats", "3", code=None, room=room)
         assert "Traceback" not in done.stderr, done.stderr
-        told.append(done.returncode)
+        returncodes.append(done.returncode)
         if done.returncode:
             assert any(word in done.stderr for word in ("File too large", "No space left on device")), done.stderr
         after = up("rollback", "--yes", code=None)  # 2: nothing was begun
@@ -45,4 +45,4 @@ def test_a_rollout_on_a_full_disk_names_a_file_and_leaves_what_a_rollback_restor
         assert up.live_text() == before
         (engine,) = up.engines()
         assert not any("speculative" in word for word in engine.cmdline())
-    assert any(told)
+    assert any(returncodes)

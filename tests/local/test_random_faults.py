@@ -81,15 +81,15 @@ def test_random_faults_of_processes_lose_nothing_and_leave_one_engine(up):
     while number < int(os.environ.get("MPCTL_FAULTS", "40")) and time.monotonic() - began < limit_s:
         number += 1
         draw = random.Random(f"{seed}/{number}")
-        ledger, told = entries(up), []
+        ledger, texts = entries(up), []
         for words in (ROLLOUT, draw.choice([("resume",), ("rollback", "--yes")])):
             fault, count = draw.choice(FAULTS), draw.randrange(1, ENTRIES)
-            told.append(f"{fault} after entry {count} of {words[0]}")
+            texts.append(f"{fault} after entry {count} of {words[0]}")
             meet(up, fault, (*words, *(("--policy", up.policy()) if words is ROLLOUT else ())), count)
             faults += 1
         up("local", "up", "-f", str(up.manifest()), code=None)  # a supervisor that was killed comes with any command
         restored(up, before)
-        case = f"seed {seed}, case {number}: {', '.join(told)}"
+        case = f"seed {seed}, case {number}: {', '.join(texts)}"
         sys.stdout.write(f"{case}\n")
         sys.stdout.flush()
         assert entries(up)[: len(ledger)] == ledger, case

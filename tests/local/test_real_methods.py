@@ -101,8 +101,8 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
     """The engine loads, starts and serves; only the acceptance rate shows the mismatch."""
     before = engine.live_text()
     head = engine.directory / "random-eagle3"
-    made = [sys.executable, str(DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
-    subprocess.run(made, check=True, capture_output=True, timeout=300)
+    items = [sys.executable, str(DEMO / "eagle3.py"), "--steps", "0", "--out", str(head)]
+    subprocess.run(items, check=True, capture_output=True, timeout=300)
     done = rollout(engine, "--spec", "eagle3", "--draft", str(head), code=None)
     assert done.returncode not in (0, 5)
     for phrase in ("does not match target", str(head), "at least 30%", "likely causes"):

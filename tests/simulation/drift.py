@@ -130,8 +130,8 @@ def found(
 ) -> list[tuple[int, Signal]]:
     """The windows at which a finding began, and its signal."""
     watched = Watched(truth, policy)
-    for seen in moments(truth, 1, windows, policy.interval_s, seed, change):
-        watched.read(seen.reading(0))
+    for moment in moments(truth, 1, windows, policy.interval_s, seed, change):
+        watched.read(moment.reading(0))
     return watched.began
 
 
@@ -159,13 +159,13 @@ def _step_ms(batch: float) -> float:
 
 def _counters(totals: list[float], started: float) -> Counters:
     generated, steps, accepted, seconds, first, requests = totals
-    rest = max(accepted - first, 0.0)
+    largest = max(accepted - first, 0.0)
     return Counters(
         generation_tokens=generated,
         drafts=steps,
         draft_tokens=DRAFTED * steps,
-        accepted=first + rest,
-        per_position=(first, rest),
+        accepted=first + largest,
+        per_position=(first, largest),
         ttft_seconds=0.1 * requests,
         ttft_count=requests,
         itl_seconds=seconds,

@@ -52,13 +52,13 @@ class History:
 
 def raw_replicas(values: Sequence[float | None], target: float) -> int:
     """The number of replicas before stabilisation; None stands for a pod without a metric."""
-    known = [value for value in values if value is not None]
-    if not known:
+    actual_values = [value for value in values if value is not None]
+    if not actual_values:
         return len(values)
-    ratio = sum(known) / len(known) / target
-    if len(known) < len(values):
+    ratio = sum(actual_values) / len(actual_values) / target
+    if len(actual_values) < len(values):
         assumed = 0.0 if ratio > 1 else target
-        rebalanced = (sum(known) + assumed * (len(values) - len(known))) / len(values) / target
+        rebalanced = (sum(actual_values) + assumed * (len(values) - len(actual_values))) / len(values) / target
         if (rebalanced > 1) != (ratio > 1):
             return len(values)
         ratio = rebalanced
@@ -79,8 +79,8 @@ def desired_replicas(
     ``others``: values and target of every further metric; the controller follows the one that asks for most.
     """
     current, behavior = len(values), limits.behavior
-    asked = max(raw_replicas(*metric) for metric in ((values, limits.target), *others))
-    wanted = min(max(asked, limits.minimum), limits.maximum)
+    largest = max(raw_replicas(*metric) for metric in ((values, limits.target), *others))
+    wanted = min(max(largest, limits.minimum), limits.maximum)
     # The controller takes the replicas it finds as its first recommendation.
     past = history.recommended or ((now, current),)
     lowest = min([wanted, *(n for at, n in past if now - at < behavior.up_stabilization_s)])
@@ -94,10 +94,10 @@ def desired_replicas(
         settled = max(settled, *(_bound(now, current, policy, changes, -1) for policy in behavior.down))
         settled = min(settled, current)
     longest = max(behavior.up_stabilization_s, behavior.down_stabilization_s)
-    kept = tuple((at, n) for at, n in (*past, (now, wanted)) if now - at < longest)
+    rows = tuple((at, n) for at, n in (*past, (now, wanted)) if now - at < longest)
     if settled != current:
         changes = (*changes, (now, settled - current))
-    return settled, History(kept, changes)
+    return settled, History(rows, changes)
 
 
 def _bound(now: float, current: int, policy: Policy, changes: Sequence[tuple[float, int]], sign: int) -> int:

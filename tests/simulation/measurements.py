@@ -63,7 +63,7 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
     for repeat in range(count):
         prompt = np.exp(rng.normal(0.0, truth.prompt_sigma, truth.prompts))
         order = [arm for _, arm in round_order((BASELINE, CANDIDATE), (cell,), repeat, seed=str(seed))]
-        made = []
+        blocks = []
         for arm, factor in ((BASELINE, 1.0), (CANDIDATE, truth.tpot)):
             shared = np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
             noise = _requests(truth, rng)
@@ -71,8 +71,8 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
                 shared = shared * truth.cold
             ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
-            made.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
-        yield made[0], made[1]
+            blocks.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
+        yield blocks[0], blocks[1]
 
 
 def _requests(truth: Truth, rng: np.random.Generator) -> NDArray[np.float64]:

@@ -137,12 +137,12 @@ class Autoscaler:
     def others(self, pods: list[Pod]) -> list[tuple[list[float | None], float]]:
         """Values of the further metrics, a pod without a scrape has none, and their targets."""
         ratios = [busy_ratio(pod) if pod.scrapes else None for pod in pods]
-        found = [] if self.busy is None else [(ratios, self.busy)]
-        known = [ratio for ratio in ratios if ratio is not None]
-        if self.hold is not None and known:
-            held = min(sum(known) / len(known), self.hold)
-            found.append(([None if ratio is None else held for ratio in ratios], self.hold))
-        return found
+        items = [] if self.busy is None else [(ratios, self.busy)]
+        actual_ratios = [ratio for ratio in ratios if ratio is not None]
+        if self.hold is not None and actual_ratios:
+            smallest = min(sum(actual_ratios) / len(actual_ratios), self.hold)
+            items.append(([None if ratio is None else smallest for ratio in ratios], self.hold))
+        return items
 
 
 @dataclass(frozen=True)

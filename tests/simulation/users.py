@@ -51,16 +51,16 @@ Asked = tuple[float, float, float]  # when, tokens of the prompt, tokens of the 
 
 def users(rng: random.Random, rate: float, seconds: float) -> list[Asked]:
     """Requests of ``rate`` per second on average."""
-    asked: list[Asked] = []
+    rows: list[Asked] = []
     now, busy = 0.0, rng.random() < 0.3
     while now < seconds:
         end = now + rng.expovariate(1 / (60.0 if busy else 140.0))
         factor = 2.2 if busy else 0.49
         while (now := now + rng.expovariate(rate * factor)) < min(end, seconds):
             answer = min(max(rng.lognormvariate(math.log(150), 1.0), 2.0), 4096.0)
-            asked.append((now, rng.lognormvariate(math.log(500), 1.0), answer))
+            rows.append((now, rng.lognormvariate(math.log(500), 1.0), answer))
         now, busy = end, not busy
-    return asked
+    return rows
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,10 @@ class Case:
     def arms(self, seed: int, seconds: float, share: Callable[[float], float]) -> tuple[list[Served], Served]:
         """The baseline's pods and the candidate; ``share`` of the requests that the candidate gets at a time."""
         rng = random.Random(seed)
-        asked = users(rng, self.total, seconds)
+        actual_users = users(rng, self.total, seconds)
         lots: list[list[Asked]] = [[] for _ in range(self.pods)]
         ours: list[Asked] = []
-        for request in asked:
+        for request in actual_users:
             chosen = rng.random() < share(request[0])
             if chosen:
                 ours.append(request)

@@ -66,11 +66,11 @@ def synthesise(environ: dict[str, str], today: dt.date = TODAY) -> dict[str, Any
 
     settings = load_settings(environ, ROOT)
     app = core.Testing.app()
-    found = {}
+    entries = {}
     for plan in plans(environ, settings, load_fleet(environ, ROOT), today):
         for stack in build(app, plan, LAYERS):
-            found[stack.node.id] = clean(json.loads(core.Testing.synth(stack)))
-    return found
+            entries[stack.node.id] = clean(json.loads(core.Testing.synth(stack)))
+    return entries
 
 
 @pytest.fixture(scope="session")

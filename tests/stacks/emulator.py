@@ -65,8 +65,8 @@ class Emulator:
         if request.headers.get("X-Amz-Target") == "AmazonSSM.GetParameter":
             name = json.loads(body)["Name"]
             minor = re.findall(r"/optimized-ami/([\d.]+)/", name)[0]
-            found = {"Name": name, "Type": "String", "Value": f"{minor}.0-20261101", "Version": 1, "DataType": "text"}
-            return reply({"Parameter": {**found, "ARN": f"arn:aws:ssm:us-west-2::parameter{name}"}})
+            fields = {"Name": name, "Type": "String", "Value": f"{minor}.0-20261101", "Version": 1, "DataType": "text"}
+            return reply({"Parameter": {**fields, "ARN": f"arn:aws:ssm:us-west-2::parameter{name}"}})
         if request.path == "/addons/supported-versions":
             minor = request.args["kubernetesVersion"]
             version = {
@@ -94,18 +94,18 @@ class Emulator:
         """Add-ons, associations and access entries, which are no more than what was written."""
         kind = PARTS[parts[2]]
         if request.method == "POST" and len(parts) == 3:
-            made = json.loads(body)
-            name = made.get("addonName") or made.get("principalArn") or f"a-{uuid.uuid4().hex[:17]}"
+            record = json.loads(body)
+            name = record.get("addonName") or record.get("principalArn") or f"a-{uuid.uuid4().hex[:17]}"
             arn = f"arn:aws:eks:us-west-2:{ACCOUNT}:{parts[2]}/{parts[1]}/{uuid.uuid4().hex[:8]}"
-            made |= {"clusterName": parts[1], f"{kind}Arn": arn, "status": "ACTIVE"}
-            made |= {"associationId": name} if kind == "association" else {}
-            if "podIdentityAssociations" in made:
-                made["podIdentityAssociations"] = [
-                    self.associate(parts[1], one) for one in made["podIdentityAssociations"]
+            record |= {"clusterName": parts[1], f"{kind}Arn": arn, "status": "ACTIVE"}
+            record |= {"associationId": name} if kind == "association" else {}
+            if "podIdentityAssociations" in record:
+                record["podIdentityAssociations"] = [
+                    self.associate(parts[1], one) for one in record["podIdentityAssociations"]
                 ]
-            self.parts["/".join([*parts, name])] = made
+            self.parts["/".join([*parts, name])] = record
             self.note(f"create {kind} {name}")
-            return reply({kind: made})
+            return reply({kind: record})
         path = "/".join(parts[:4])
         if path not in self.parts:
             return missing(path)
@@ -123,8 +123,8 @@ class Emulator:
         """Make the identity that an add-on was given; its ARN."""
         name = f"a-{uuid.uuid4().hex[:17]}"
         arn = f"arn:aws:eks:us-west-2:{ACCOUNT}:podidentityassociation/{cluster}/{name}"
-        made = {**wanted, "clusterName": cluster, "associationArn": arn, "associationId": name}
-        self.parts[f"clusters/{cluster}/pod-identity-associations/{name}"] = made
+        fields = {**wanted, "clusterName": cluster, "associationArn": arn, "associationId": name}
+        self.parts[f"clusters/{cluster}/pod-identity-associations/{name}"] = fields
         return arn
 
     def repaired(self, request: Request, body: bytes, answer: Response) -> Response:
@@ -132,9 +132,9 @@ class Emulator:
         parts = request.path.strip("/").split("/")
         if parts[0] != "clusters" or answer.status_code >= 300:
             return answer
-        found = json.loads(answer.get_data())
+        record = json.loads(answer.get_data())
         kind = "nodegroup" if "node-groups" in parts else "cluster"
-        inner = found.get(kind)
+        inner = record.get(kind)
         if not isinstance(inner, dict):
             return answer
         name = inner["nodegroupName"] if kind == "nodegroup" else inner["name"]
@@ -144,13 +144,13 @@ class Emulator:
             self.note(f"create {owner}")
         elif request.method == "DELETE":
             self.note(f"delete {owner}")
-        asked = self.asked.get(owner, {})
+        value = self.asked.get(owner, {})
         for key in ("version", "releaseVersion", "accessConfig", "upgradePolicy", "tags", "updateConfig"):
-            if key in asked:
-                inner[key] = asked[key]
-        if "remoteAccess" not in asked:
+            if key in value:
+                inner[key] = value[key]
+        if "remoteAccess" not in value:
             inner.pop("remoteAccess", None)
-        return reply(found)
+        return reply(record)
 
 
 def reply(body: Any, status: int = 200) -> Response:

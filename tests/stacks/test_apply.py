@@ -89,8 +89,8 @@ class Terraform:
 
 @pytest.mark.timeout(600)
 def test_terraform_validate(terraform: str, document: dict[str, Any], tmp_path: Path) -> None:
-    there = Terraform(terraform, tmp_path, document)
-    initialised = there.run("init")
+    actual_terraform = Terraform(terraform, tmp_path, document)
+    initialised = actual_terraform.run("init")
     assert initialised.returncode == 0, initialised.stderr
-    verdict = there.run("validate")
+    verdict = actual_terraform.run("validate")
     assert verdict.returncode == 0, verdict.stdout + verdict.stderr

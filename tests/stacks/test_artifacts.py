@@ -45,9 +45,12 @@ def service(staging: str = "storageUris", scheme: str = "hf") -> Service:
 
 
 def test_claim_from_the_cel_selectors() -> None:
-    made = claim_template(service(), "inference")
-    assert made["apiVersion"] == "resource.k8s.io/v1" and made["metadata"]["name"] == "chat-gpu"
-    request = made["spec"]["spec"]["devices"]["requests"][0]
+    actual_claim_template = claim_template(service(), "inference")
+    assert (
+        actual_claim_template["apiVersion"] == "resource.k8s.io/v1"
+        and actual_claim_template["metadata"]["name"] == "chat-gpu"
+    )
+    request = actual_claim_template["spec"]["spec"]["devices"]["requests"][0]
     assert request["exactly"] == {
         "deviceClassName": "gpu.nvidia.com",
         "allocationMode": "ExactCount",
@@ -173,10 +176,10 @@ def test_a_volume_of_one_node_is_filled_on_a_gpu_node() -> None:
 
 
 def test_the_claim_has_room_for_the_next_revision() -> None:
-    made = models_claim((service("pvc"), service()), "n", "c", shared=True)
-    assert made["spec"]["resources"]["requests"]["storage"] == "38Gi" and made["spec"]["accessModes"] == [
-        "ReadWriteMany"
-    ]
+    actual_models_claim = models_claim((service("pvc"), service()), "n", "c", shared=True)
+    assert actual_models_claim["spec"]["resources"]["requests"]["storage"] == "38Gi" and actual_models_claim["spec"][
+        "accessModes"
+    ] == ["ReadWriteMany"]
 
 
 def test_a_predictor_reaches_out_only_while_it_downloads_itself() -> None:
@@ -202,12 +205,12 @@ def test_our_objects_never_carry_the_label_that_kserve_cleans_up() -> None:
 
 
 def test_the_kserve_object_is_external_standard_and_claims() -> None:
-    made = inference_service(service(), "inference")
-    assert made["metadata"]["annotations"] == {
+    actual_inference_service = inference_service(service(), "inference")
+    assert actual_inference_service["metadata"]["annotations"] == {
         "serving.kserve.io/deploymentMode": "Standard",
         "serving.kserve.io/autoscalerClass": "external",
     }
-    mounts = [m["mountPath"] for m in made["spec"]["predictor"]["model"]["volumeMounts"]]
+    mounts = [m["mountPath"] for m in actual_inference_service["spec"]["predictor"]["model"]["volumeMounts"]]
     assert "/dev/shm" not in mounts, "the built-in runtime mounts it, and a second one is refused"
 
 
@@ -215,8 +218,8 @@ def ended(**settings: Any) -> tuple[dict[str, Any], list[str]]:
     """The predictor of a service with these settings, and why its pods would lose requests when they stop."""
     text = TEXT.format(staging="storageUris", scheme="hf")
     image = settings.pop("image", "vllm/vllm-openai:v0.32.0")
-    given = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in settings.items())
-    text = text.replace("    image: vllm/vllm-openai:v0.32.0\n", f"    image: {image}\n{given}")
+    actual_text = "".join(f"    {key}: {json.dumps(value)}\n" for key, value in settings.items())
+    text = text.replace("    image: vllm/vllm-openai:v0.32.0\n", f"    image: {image}\n{actual_text}")
     (read,) = read_settings(text, "env.yaml").services
     predictor = inference_service(read, "n")["spec"]["predictor"]
     end = pod_end(predictor, predictor["model"])
@@ -279,12 +282,12 @@ def test_yaml_of_others_is_rendered_once_per_object_and_its_own_dollars_stay(tmp
         'apiVersion: v1\nkind: ConfigMap\nmetadata: {name: "${service}-x", namespace: "${namespace}"}\n'
         'data: {a: "$labels ${other}"}\n'
     )
-    found = render(text, service(), "inference", "x.yaml")
+    actual_text = render(text, service(), "inference", "x.yaml")
     assert (
-        found[0]["metadata"] == {"name": "chat-x", "namespace": "inference"}
-        and found[0]["data"]["a"] == "$labels ${other}"
+        actual_text[0]["metadata"] == {"name": "chat-x", "namespace": "inference"}
+        and actual_text[0]["data"]["a"] == "$labels ${other}"
     )
-    assert address(found[0]) == "configmap_inference_chat_x"
+    assert address(actual_text[0]) == "configmap_inference_chat_x"
     assert from_folders([tmp_path / "absent"], [service()], "n") == []
     with pytest.raises(InputError, match="not a Kubernetes object"):
         render("a: 1", service(), "n", "x.yaml")

@@ -53,9 +53,9 @@ FREE = {
 
 @pytest.fixture(scope="session")
 def helm() -> str:
-    found = os.environ.get("MPCTL_HELM") or shutil.which("helm")
-    if found:
-        return found
+    value = os.environ.get("MPCTL_HELM") or shutil.which("helm")
+    if value:
+        return value
     try:
         return binaries.find(binaries.HELM)["helm"]
     except binaries.Missing as missing:
@@ -90,9 +90,9 @@ def chart(name: str, helm: str, folder: Path) -> Path:
     assert pin.repository and pin.chart
     if path := from_module(name, pin.version, folder):
         return path
-    given = os.environ.get("MPCTL_CHARTS")
-    archive = Path(given or folder) / f"{pin.chart}-{pin.version}.tgz"
-    if not given and not archive.is_file():
+    value = os.environ.get("MPCTL_CHARTS")
+    archive = Path(value or folder) / f"{pin.chart}-{pin.version}.tgz"
+    if not value and not archive.is_file():
         oci = pin.repository.startswith("oci://")
         where = [f"{pin.repository}/{pin.chart}"] if oci else [pin.chart, "--repo", pin.repository]
         command = [helm, "pull", *where, "--version", pin.version, "-d", str(folder)]
@@ -113,9 +113,9 @@ def environment(folder: Path) -> dict[str, str]:
 
 def values_of(stacks: list[dict[str, Any]], name: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Cluster and values of every release of a chart."""
-    for found in stacks:
+    for stack in stacks:
         for cluster in (EKS, GKE):
-            release = found[f"{cluster}-platform"]["resource"]["helm_release"].get(name.replace("-", "_"))
+            release = stack[f"{cluster}-platform"]["resource"]["helm_release"].get(name.replace("-", "_"))
             if release:
                 # Terraform's escapes belong to Terraform.
                 text = release.get("values", ["{}"])[0].replace("$${", "${").replace("%%{", "%{")
@@ -138,28 +138,28 @@ def unknown(wanted: Mapping[str, Any], known: Any, free: tuple[str, ...], path: 
 def test_a_chart_has_every_value_that_is_set(
     name: str, helm: str, folder: Path, synthesised: dict[str, Any], rich: dict[str, Any]
 ) -> None:
-    known = yaml.safe_load((chart(name, helm, folder) / "values.yaml").read_text("utf-8")) or {}
+    document = yaml.safe_load((chart(name, helm, folder) / "values.yaml").read_text("utf-8")) or {}
     for _, values in values_of([synthesised, rich], name):
-        assert list(unknown(values, known, FREE.get(name, ()))) == []
+        assert list(unknown(values, document, FREE.get(name, ()))) == []
 
 
 def test_a_misspelt_value_is_found() -> None:
-    known = {"kserve": {"storage": {"resources": {}}}}
-    assert list(unknown({"kserve": {"storage": {"ressources": 1}}}, known, ())) == ["kserve.storage.ressources"]
+    fields = {"kserve": {"storage": {"resources": {}}}}
+    assert list(unknown({"kserve": {"storage": {"ressources": 1}}}, fields, ())) == ["kserve.storage.ressources"]
 
 
 @pytest.mark.parametrize("name", CHARTS)
 def test_a_chart_renders_to_its_golden_summary(
     name: str, helm: str, folder: Path, synthesised: dict[str, Any], tmp_path: Path
 ) -> None:
-    place = chart(name, helm, folder)
+    actual_chart = chart(name, helm, folder)
     rendered = dict(values_of([synthesised], name))
     if rendered.get(GKE) == rendered.get(EKS):
         rendered.pop(GKE, None)
     for cluster, values in rendered.items():
         given = tmp_path / f"{cluster}.yaml"
         given.write_text(yaml.safe_dump(values), "utf-8")
-        command = [helm, "template", name, str(place), "-n", "kserve", "-f", str(given), "--include-crds"]
+        command = [helm, "template", name, str(actual_chart), "-n", "kserve", "-f", str(given), "--include-crds"]
         command += ["--kube-version", "1.35.0"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=environment(folder))
         assert done.returncode == 0, done.stderr[-2000:]

@@ -25,10 +25,10 @@ LIMIT = 180
 def cli() -> str:
     """The path of the CLI: the environment's word, the project's tools, the path."""
     local = ROOT / ".tools" / "node_modules" / ".bin" / "cdktf"
-    found = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
-    if not found:
+    value = os.environ.get("CDKTF_CLI") or (str(local) if local.exists() else shutil.which("cdktf"))
+    if not value:
         pytest.skip("the cdktf CLI is missing: scripts/setup-stacks (npm install --prefix .tools cdktf-cli@0.21.0)")
-    return found
+    return value
 
 
 def terraform() -> str:

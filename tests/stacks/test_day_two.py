@@ -14,9 +14,11 @@ from tests.stacks.test_first_apply import EKS, GKE, fleet, golden, resources
 
 def policy(folder: Path, text: str) -> dict[str, Any]:
     environ = golden(folder, ("serving:\n", f"maintenance: {text}\nserving:\n"))
-    found = synthesise(environ | {"MPCTL_FLEET": "manifests/fleet/gke-l4.yaml"})
-    given: dict[str, Any] = resources(found, f"{GKE}-cluster", "google_container_cluster")["main"]["maintenance_policy"]
-    return given
+    template = synthesise(environ | {"MPCTL_FLEET": "manifests/fleet/gke-l4.yaml"})
+    maintenance_policy: dict[str, Any] = resources(template, f"{GKE}-cluster", "google_container_cluster")["main"][
+        "maintenance_policy"
+    ]
+    return maintenance_policy
 
 
 def test_gke_upgrades_at_night_unless_told_otherwise(synthesised: dict[str, Any], tmp_path: Path) -> None:
@@ -85,12 +87,12 @@ def test_an_upgrade_starts_a_spare_node_first_unless_told_otherwise(
         return pools["gpu_l4"]["upgrade_settings"], groups["gpu_l4"]["update_config"]
 
     assert upgrades(synthesised) == ({"max_surge": 1, "max_unavailable": 0}, {"max_unavailable": 1})
-    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {surge: false}\nserving:\n")))
-    assert upgrades(found) == (
+    template = synthesise(golden(tmp_path, ("serving:\n", "gpu: {surge: false}\nserving:\n")))
+    assert upgrades(template) == (
         {"max_surge": 0, "max_unavailable": 1},
         {"max_unavailable": 1, "update_strategy": "MINIMAL"},
     )
-    system = resources(found, f"{GKE}-cluster", "google_container_node_pool")["system"]
+    system = resources(template, f"{GKE}-cluster", "google_container_node_pool")["system"]
     assert system["upgrade_settings"]["max_surge"] == 1
 
 
@@ -98,16 +100,16 @@ def test_a_changed_gke_pool_gets_another_name_and_an_unchanged_one_keeps_it(
     synthesised: dict[str, Any], tmp_path: Path
 ) -> None:
     def pool(stacks: dict[str, Any]) -> dict[str, Any]:
-        found: dict[str, Any] = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]
-        return found
+        gpu_l4: dict[str, Any] = resources(stacks, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]
+        return gpu_l4
 
     before = pool(synthesised)
     assert before["lifecycle"]["create_before_destroy"] is True
     environ = golden(tmp_path)
     larger = pool(synthesise(environ | fleet(tmp_path, "gke", ("g2-standard-8", "g2-standard-16"))))
     assert larger["name"] != before["name"] and len(larger["name"]) <= 40
-    more = pool(synthesise(environ | fleet(tmp_path, "gke", ("maxNodeCount: 4", "maxNodeCount: 6"))))
-    assert more["name"] == before["name"], "limits change in place"
+    actual_pool = pool(synthesise(environ | fleet(tmp_path, "gke", ("maxNodeCount: 4", "maxNodeCount: 6"))))
+    assert actual_pool["name"] == before["name"], "limits change in place"
 
 
 def test_gkes_version_is_a_floor_that_can_be_raised(synthesised: dict[str, Any]) -> None:
@@ -129,13 +131,13 @@ def in_zones(folder: Path, *letters: str) -> dict[str, Any]:
     """The EKS cluster layer with one GPU pool in each of these zones."""
     changes = [("    - us-west-2a\n", f"    - us-west-2{letters[0]}\n")]
     if letters[1:]:
-        more = "".join(SECOND_POOL.format(letter=letter) for letter in letters[1:])
-        changes.append(("    maxNodeCount: 4\n", f"    maxNodeCount: 4\n{more}"))
-    found = synthesise(golden(folder) | fleet(folder, "eks", *changes))
+        text = "".join(SECOND_POOL.format(letter=letter) for letter in letters[1:])
+        changes.append(("    maxNodeCount: 4\n", f"    maxNodeCount: 4\n{text}"))
+    template = synthesise(golden(folder) | fleet(folder, "eks", *changes))
     return {
         f"{type_}.{name}": {key: value for key, value in element.items() if key != "depends_on"}
         for type_ in ("aws_subnet", "aws_nat_gateway", "aws_eks_node_group", "aws_eks_cluster", "aws_efs_mount_target")
-        for name, element in found[f"{EKS}-cluster"]["resource"].get(type_, {}).items()
+        for name, element in template[f"{EKS}-cluster"]["resource"].get(type_, {}).items()
     }
 
 
@@ -153,8 +155,8 @@ def test_blocks_by_the_earlier_layout_can_be_stated(tmp_path: Path) -> None:
         tmp_path,
         ("network:\n", "network:\n  zones: [us-west-2b, us-west-2c]\n  blocks: {us-west-2b: 0, us-west-2c: 1}\n"),
     )
-    found = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2a", "us-west-2b")))
-    subnets = resources(found, f"{EKS}-cluster", "aws_subnet")
+    template = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2a", "us-west-2b")))
+    subnets = resources(template, f"{EKS}-cluster", "aws_subnet")
     first = {name: int(subnet["cidr_block"].split(".")[2]) for name, subnet in subnets.items()}
     assert first == {"private_b": 0, "private_c": 32, "public_b": 224, "public_c": 225}
 

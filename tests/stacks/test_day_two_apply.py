@@ -64,23 +64,23 @@ def stack(folder: Path, url: str, minor: str, machine: str, *zones: str) -> dict
     assert "g6.2xlarge" in manifest
     pools = "".join(SECOND_POOL.format(letter=zone) for zone in zones)
     fleet.write_text(f"{manifest.replace('g6.2xlarge', machine).rstrip()}\n{pools}", "utf-8")
-    found = for_provider_5(
+    provider_5 = for_provider_5(
         synthesise({"MPCTL_ENV": str(environment), "MPCTL_FLEET": str(fleet)})["eks-l4-single-cluster"]
     )
-    found["provider"]["aws"][0].update(
+    provider_5["provider"]["aws"][0].update(
         access_key="testing",
         secret_key="testing",
         skip_credentials_validation=True,
         skip_metadata_api_check="true",
         endpoints=[dict.fromkeys(ENDPOINTS, url)],
     )
-    return found
+    return provider_5
 
 
 def apply(binary: str, folder: Path, document: dict[str, Any], *arguments: str) -> str:
-    there = Terraform(binary, folder, document)
-    assert there.run("init").returncode == 0
-    done = there.run(*arguments, "-auto-approve", "-parallelism=30", limit=900)
+    actual_terraform = Terraform(binary, folder, document)
+    assert actual_terraform.run("init").returncode == 0
+    done = actual_terraform.run(*arguments, "-auto-approve", "-parallelism=30", limit=900)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -103,7 +103,7 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
     new_ones = {address for address, actions in wanted.items() if actions == ["create"]}
     assert {"aws_eks_node_group.gpu_l4_c", "aws_eks_node_group.gpu_l4_d", "aws_subnet.private_d"} <= new_ones
 
-    asked = {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
+    lines = {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
     log.write_text("", "utf-8")
     after = stack(tmp_path, url, "1.36", "g6.4xlarge")
     apply(terraform, place, after, "apply")
@@ -122,20 +122,20 @@ def test_create_upgrade_replace_destroy(terraform: str, aws: tuple[str, Path], t
     )
 
     apply(terraform, place, after, "destroy", "-refresh=false")
-    asked |= {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
+    lines |= {line for line in log.read_text("utf-8").splitlines() if line.startswith("call ")}
     assert remains(url) == {}
     (statement,) = json.loads(policies.deployer())["Statement"]
-    calls = {line.removeprefix("call ") for line in asked}
+    calls = {line.removeprefix("call ") for line in lines}
     refused = {call for call in calls if not any(fnmatchcase(call, action) for action in statement["Action"])}
     assert len(calls) > 40 and refused == set(), "the published policy allows what a deploy and a destroy call"
 
 
 def planned(binary: str, folder: Path, document: dict[str, Any]) -> dict[str, list[str]]:
     """Actions that a plan wants, by the address of each resource that changes."""
-    there = Terraform(binary, folder, document)
-    done = there.run("plan", "-out=wanted", "-parallelism=30")
+    actual_terraform = Terraform(binary, folder, document)
+    done = actual_terraform.run("plan", "-out=wanted", "-parallelism=30")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    changes = json.loads(there.run("show", "-json", "wanted").stdout)["resource_changes"]
+    changes = json.loads(actual_terraform.run("show", "-json", "wanted").stdout)["resource_changes"]
     return {one["address"]: one["change"]["actions"] for one in changes if one["change"]["actions"] != ["no-op"]}
 
 
@@ -149,7 +149,7 @@ def remains(url: str) -> dict[str, Any]:
     """What costs money and still exists."""
     ec2, kms, alive = client(url, "ec2"), client(url, "kms"), ("pending", "available")
     keys = [kms.describe_key(KeyId=key["KeyId"])["KeyMetadata"] for key in kms.list_keys()["Keys"]]
-    found = {
+    fields = {
         "clusters": client(url, "eks").list_clusters()["clusters"],
         "NAT gateways": [gate for gate in ec2.describe_nat_gateways()["NatGateways"] if gate["State"] in alive],
         "addresses": ec2.describe_addresses()["Addresses"],
@@ -160,4 +160,4 @@ def remains(url: str) -> dict[str, Any]:
         "logs": client(url, "logs").describe_log_groups()["logGroups"],
         "keys": [key for key in keys if key["KeyManager"] == "CUSTOMER" and key["KeyState"] != "PendingDeletion"],
     }
-    return {name: things for name, things in found.items() if things}
+    return {name: things for name, things in fields.items() if things}

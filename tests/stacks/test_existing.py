@@ -46,11 +46,13 @@ def test_an_existing_vpc_is_used_and_no_network_is_made(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(600)
 def test_terraform_accepts_an_existing_vpc(terraform: str, tmp_path: Path) -> None:  # noqa: F811
-    there = Terraform(terraform, tmp_path, for_provider_5(synthesise(existing(tmp_path, "eks", VPC))[f"{EKS}-cluster"]))
+    actual_terraform = Terraform(
+        terraform, tmp_path, for_provider_5(synthesise(existing(tmp_path, "eks", VPC))[f"{EKS}-cluster"])
+    )
     document = (tmp_path / "cdk.tf.json").read_text("utf-8")
     (tmp_path / "cdk.tf.json").write_text(document.replace('"version": "6.69.1"', '"version": "5.100.0"'), "utf-8")
-    assert (done := there.run("init")).returncode == 0, done.stderr
-    assert (done := there.run("validate")).returncode == 0, done.stdout + done.stderr
+    assert (done := actual_terraform.run("init")).returncode == 0, done.stderr
+    assert (done := actual_terraform.run("validate")).returncode == 0, done.stdout + done.stderr
 
 
 def test_an_existing_subnetwork_is_used(tmp_path: Path) -> None:
@@ -64,15 +66,15 @@ def test_an_existing_subnetwork_is_used(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cloud", "name"), [("eks", EKS), ("gke", GKE)])
 def test_an_existing_cluster_gets_platform_and_serving(cloud: str, name: str, tmp_path: Path) -> None:
-    found = synthesise(existing(tmp_path, cloud, CLUSTER))
+    template = synthesise(existing(tmp_path, cloud, CLUSTER))
     for layer in ("platform", "serving"):
-        stack = found[f"{name}-{layer}"]
+        stack = template[f"{name}-{layer}"]
         assert "terraform_remote_state" not in stack["data"]
         (source,) = [type_ for type_ in stack["data"] if type_.endswith("_cluster")]
         assert stack["data"][source]["existing"]["name"] == "ours"
         access = stack["provider"]["kubernetes"][0]
         assert f"data.{source}.existing" in access["host"] and "ours" in access["exec"][0]["args"]
-    releases = resources(found, f"{name}-platform", "helm_release")
+    releases = resources(template, f"{name}-platform", "helm_release")
     assert "kserve_resources" in releases and "cluster_autoscaler" not in releases
 
 
@@ -85,8 +87,8 @@ def test_an_existing_cluster_has_no_cluster_layer(tmp_path: Path) -> None:
     assert own_layers(plan, ("cluster", "platform", "serving")) == ["platform", "serving"]
     with pytest.raises(InputError, match="exists already"):
         own_layers(plan, ("cluster",))
-    there = assess(plan, AccountFacts("me", taken=("EKS cluster ours",)))
-    assert {one.outcome for one in there} == {Outcome.OK}
+    verdict = assess(plan, AccountFacts("me", taken=("EKS cluster ours",)))
+    assert {one.outcome for one in verdict} == {Outcome.OK}
     assert Outcome.FAIL in {one.outcome for one in assess(plan, AccountFacts("me"))}
 
 

@@ -59,8 +59,8 @@ def resources(stacks: dict[str, Any], stack: str, type_: str) -> dict[str, Any]:
 
 def chart_values(stacks: dict[str, Any], cluster: str, name: str) -> dict[str, Any]:
     release = stacks[f"{cluster}-platform"]["resource"]["helm_release"][name]
-    found: dict[str, Any] = yaml.safe_load(release["values"][0])
-    return found
+    document: dict[str, Any] = yaml.safe_load(release["values"][0])
+    return document
 
 
 @pytest.mark.parametrize("cluster", [EKS, GKE])
@@ -77,8 +77,8 @@ def test_the_downloaders_memory_is_a_setting(tmp_path: Path) -> None:
 
 def installer(stacks: dict[str, Any]) -> dict[str, Any]:
     manifest = resources(stacks, f"{GKE}-platform", "kubernetes_manifest")["driver_installer"]["manifest"]
-    found: dict[str, Any] = manifest["spec"]["template"]["spec"]["initContainers"][0]
-    return found
+    init_container: dict[str, Any] = manifest["spec"]["template"]["spec"]["initContainers"][0]
+    return init_container
 
 
 def test_the_gke_driver_is_the_pinned_one_and_not_the_images_default(synthesised: dict[str, Any]) -> None:
@@ -96,19 +96,19 @@ def test_named_administrators_are_the_only_ones(tmp_path: Path) -> None:
     """EKS's own entry for the creator and one of ours for the same role would be one too many (409)."""
     role = "arn:aws:iam::210987654321:role/platform-admin"
     environ = golden(tmp_path, ("access:\n", f"access:\n  admins: ['{role}']\n"))
-    found = synthesise(environ)
-    config = resources(found, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
+    template = synthesise(environ)
+    config = resources(template, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
     assert config["bootstrap_cluster_creator_admin_permissions"] is False
-    entries = resources(found, f"{EKS}-cluster", "aws_eks_access_entry")
+    entries = resources(template, f"{EKS}-cluster", "aws_eks_access_entry")
     assert [entry["principal_arn"] for entry in entries.values()] == [role]
 
 
 def test_viewers_read_and_do_no_more(tmp_path: Path) -> None:
     role = "arn:aws:iam::210987654321:role/auditor"
-    found = synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n")))
-    (entry,) = resources(found, f"{EKS}-cluster", "aws_eks_access_policy_association").values()
+    template = synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n")))
+    (entry,) = resources(template, f"{EKS}-cluster", "aws_eks_access_policy_association").values()
     assert entry["principal_arn"] == role and entry["policy_arn"].endswith("/AmazonEKSViewPolicy")
-    config = resources(found, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
+    config = resources(template, f"{EKS}-cluster", "aws_eks_cluster")["main"]["access_config"]
     assert config["bootstrap_cluster_creator_admin_permissions"] is True
     with pytest.raises(InputError) as caught:
         synthesise(golden(tmp_path, ("access:\n", f"access:\n  viewers: ['{role}']\n  admins: ['{role}']\n")))
@@ -156,8 +156,8 @@ def test_a_zone_is_not_guessed_where_accounts_differ(region: str, tmp_path: Path
 
 def test_named_zones_are_taken_as_they_are(tmp_path: Path) -> None:
     environ = golden(tmp_path, ("network:\n", "network:\n  zones: [ap-northeast-1a, ap-northeast-1c]\n"))
-    found = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2", "ap-northeast-1")))
-    subnets = resources(found, f"{EKS}-cluster", "aws_subnet").values()
+    template = synthesise(environ | fleet(tmp_path, "eks", ("us-west-2", "ap-northeast-1")))
+    subnets = resources(template, f"{EKS}-cluster", "aws_subnet").values()
     assert {subnet["availability_zone"] for subnet in subnets} == {"ap-northeast-1a", "ap-northeast-1c"}
 
 
@@ -177,10 +177,10 @@ def test_targets_that_gke_does_not_serve_are_off(synthesised: dict[str, Any]) ->
 def test_layers_above_the_cluster_need_the_clouds_provider_for_its_token_alone(tmp_path: Path) -> None:
     for credentials, expected in (("mpctl", False), ("token", True)):
         environ = golden(tmp_path, ("serving:\n", f"kubernetes: {{credentials: {credentials}}}\nserving:\n"))
-        found = synthesise(environ)
+        template = synthesise(environ)
         for layer in ("platform", "serving"):
-            assert ("aws" in found[f"{EKS}-{layer}"]["provider"]) is expected
-            assert ("google" in found[f"{GKE}-{layer}"]["provider"]) is expected
+            assert ("aws" in template[f"{EKS}-{layer}"]["provider"]) is expected
+            assert ("google" in template[f"{GKE}-{layer}"]["provider"]) is expected
 
 
 def test_two_environments_share_no_name(synthesised: dict[str, Any], rich: dict[str, Any]) -> None:
@@ -188,8 +188,8 @@ def test_two_environments_share_no_name(synthesised: dict[str, Any], rich: dict[
         for type_ in ("aws_eks_cluster", "aws_iam_role", "aws_kms_alias", "aws_cloudwatch_log_group"):
             yield from (one["name"] for one in resources(stacks, f"{EKS}-cluster", type_).values())
         for type_ in ("google_container_cluster", "google_service_account", "google_compute_network"):
-            found = resources(stacks, f"{GKE}-cluster", type_).values()
-            yield from (one.get("name") or one["account_id"] for one in found)
+            values = resources(stacks, f"{GKE}-cluster", type_).values()
+            yield from (one.get("name") or one["account_id"] for one in values)
 
     assert not set(names(synthesised)) & set(names(rich))
 
@@ -249,8 +249,8 @@ def test_a_name_that_the_cloud_would_cut_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_machine_of_the_table_is_whole() -> None:
-    for found in machines().values():
-        for machine in found.values():
+    for value in machines().values():
+        for machine in value.values():
             assert machine.vcpus > 0 and 1 <= machine.gpus <= 16 and machine.arch in ("amd64", "arm64")
 
 
@@ -275,8 +275,8 @@ def test_the_order_of_removal_names_what_terraform_does_not_delete(synthesised: 
 
 
 def test_an_image_release_can_be_pinned_and_belongs_to_the_clusters_minor(tmp_path: Path) -> None:
-    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n")))
-    groups = resources(found, f"{EKS}-cluster", "aws_eks_node_group")
+    template = synthesise(golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.35.2-20261023}\nserving:\n")))
+    groups = resources(template, f"{EKS}-cluster", "aws_eks_node_group")
     assert groups["gpu_l4"]["release_version"] == "1.35.2-20261023"
     assert "aws_ssm_parameter" in groups["system"]["release_version"]
     wrong = golden(tmp_path, ("serving:\n", "gpu: {eks_image: 1.34.2-20261023}\nserving:\n"))
@@ -291,8 +291,10 @@ def test_a_short_outage_of_dcgm_replaces_no_gpu_node(synthesised: dict[str, Any]
 
 
 def test_a_long_pool_name_fits_the_prefix_of_a_node_group(tmp_path: Path) -> None:
-    found = synthesise(golden(tmp_path) | fleet(tmp_path, "eks", ("name: gpu-l4", f"name: {'g' * 40}")))
-    prefixes = {g["node_group_name_prefix"] for g in resources(found, f"{EKS}-cluster", "aws_eks_node_group").values()}
+    template = synthesise(golden(tmp_path) | fleet(tmp_path, "eks", ("name: gpu-l4", f"name: {'g' * 40}")))
+    prefixes = {
+        g["node_group_name_prefix"] for g in resources(template, f"{EKS}-cluster", "aws_eks_node_group").values()
+    }
     assert max(map(len, prefixes)) == 37
 
 
@@ -303,8 +305,8 @@ def test_a_machine_gets_a_boot_disk_that_it_takes(machine: str, disk: str, tmp_p
     changes = [("g2-standard-8", machine)]
     if machine != "g2-standard-8":
         changes += [("type: nvidia-l4", "type: nvidia-h200-141gb"), ("count: 1", "count: 8")]
-    found = synthesise(golden(tmp_path) | fleet(tmp_path, "gke", *changes))
-    config = resources(found, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    template = synthesise(golden(tmp_path) | fleet(tmp_path, "gke", *changes))
+    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
     assert config["disk_type"] == disk
 
 
@@ -319,8 +321,8 @@ def test_keys_of_model_buckets_may_be_used_by_who_reads_them(tmp_path: Path) -> 
         ("serving:\n", f"encryption: {{eks_model_keys: ['{key}']}}\nserving:\n"),
         ("hf://Qwen", "s3://models/Qwen"),
     ]
-    found = synthesise(golden(tmp_path, *changes) | fleet(tmp_path, "eks"))
-    policy = json.loads(resources(found, f"{EKS}-cluster", "aws_iam_role_policy")["models_qwen3_8b"]["policy"])
+    template = synthesise(golden(tmp_path, *changes) | fleet(tmp_path, "eks"))
+    policy = json.loads(resources(template, f"{EKS}-cluster", "aws_iam_role_policy")["models_qwen3_8b"]["policy"])
     assert {"Effect": "Allow", "Action": ["kms:Decrypt"], "Resource": [key]} in policy["Statement"]
 
 
@@ -359,10 +361,10 @@ def test_alerts_and_samples_go_where_the_settings_say(synthesised: dict[str, Any
 
 
 def test_spare_nodes_are_held_by_pods_that_every_engine_outranks(tmp_path: Path) -> None:
-    found = synthesise(golden(tmp_path, ("serving:\n", "gpu: {spare_nodes: 2, image_streaming: true}\nserving:\n")))
-    made = resources(found, f"{EKS}-serving", "kubernetes_manifest")
-    assert made["priorityclass_spare_gpu_node"]["manifest"]["value"] < 0
-    spec = made["deployment_inference_spare_gpu_node"]["manifest"]["spec"]
+    template = synthesise(golden(tmp_path, ("serving:\n", "gpu: {spare_nodes: 2, image_streaming: true}\nserving:\n")))
+    actual_resources = resources(template, f"{EKS}-serving", "kubernetes_manifest")
+    assert actual_resources["priorityclass_spare_gpu_node"]["manifest"]["value"] < 0
+    spec = actual_resources["deployment_inference_spare_gpu_node"]["manifest"]["spec"]
     assert spec["replicas"] == 2 and "resourceClaims" not in spec["template"]["spec"]
-    config = resources(found, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
     assert config["gcfs_config"] == {"enabled": True}

@@ -32,45 +32,52 @@ def test_a_fleet_of_another_gpu_is_whole(cloud: str, machine: str, gpu: str, cou
     wanted = fleet(
         tmp_path, cloud, (standard, machine), ("nvidia-l4", gpu), ("count: 1\n  devices", f"count: {count}\n  devices")
     )
-    found = synthesise(golden(tmp_path) | wanted)
-    assert len(found) == 3
+    template = synthesise(golden(tmp_path) | wanted)
+    assert len(template) == 3
     if cloud == "eks":
-        group = resources(found, f"{EKS}-cluster", "aws_eks_node_group")["gpu_l4"]
+        group = resources(template, f"{EKS}-cluster", "aws_eks_node_group")["gpu_l4"]
         assert group["instance_types"] == [machine] and group["ami_type"] == "AL2023_x86_64_NVIDIA"
         return
-    config = resources(found, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
+    config = resources(template, f"{GKE}-cluster", "google_container_node_pool")["gpu_l4"]["node_config"]
     (accelerator,) = config["guest_accelerator"]
     assert (config["machine_type"], accelerator["type"], accelerator["count"]) == (machine, gpu, count)
 
 
 def pool(folder: Path, cloud: str, gpu: str, *changes: tuple[str, str]) -> dict[str, Any]:
-    found = synthesise(golden(folder, ("serving:\n", f"gpu: {gpu}\nserving:\n")) | fleet(folder, cloud, *changes))
+    actual_template = synthesise(
+        golden(folder, ("serving:\n", f"gpu: {gpu}\nserving:\n")) | fleet(folder, cloud, *changes)
+    )
     cluster, type_ = (EKS, "aws_eks_node_group") if cloud == "eks" else (GKE, "google_container_node_pool")
-    made: dict[str, Any] = resources(found, f"{cluster}-cluster", type_)["gpu_l4"]
-    template = found[f"{cluster}-cluster"]["resource"].get("aws_launch_template", {}).get("gpu_l4", {})
-    return {**made, "template": template}
+    gpu_l4: dict[str, Any] = resources(actual_template, f"{cluster}-cluster", type_)["gpu_l4"]
+    template = actual_template[f"{cluster}-cluster"]["resource"].get("aws_launch_template", {}).get("gpu_l4", {})
+    return {**gpu_l4, "template": template}
 
 
 def test_a_reservation_on_eks_is_what_the_template_takes(tmp_path: Path) -> None:
-    made = pool(tmp_path, "eks", "{reservations: {gpu-l4: cr-0a1b2c3d4e5f}}")
-    target = made["template"]["capacity_reservation_specification"]["capacity_reservation_target"]
+    actual_pool = pool(tmp_path, "eks", "{reservations: {gpu-l4: cr-0a1b2c3d4e5f}}")
+    target = actual_pool["template"]["capacity_reservation_specification"]["capacity_reservation_target"]
     assert target == {"capacity_reservation_id": "cr-0a1b2c3d4e5f"}
-    assert made["capacity_type"] == "ON_DEMAND" and made["instance_types"] == ["g6.2xlarge"]
-    assert made["update_config"]["update_strategy"] == "MINIMAL", "a spare node would be outside of the reservation"
+    assert actual_pool["capacity_type"] == "ON_DEMAND" and actual_pool["instance_types"] == ["g6.2xlarge"]
+    assert actual_pool["update_config"]["update_strategy"] == "MINIMAL", (
+        "a spare node would be outside of the reservation"
+    )
 
 
 def test_a_reservation_on_gke_is_the_pools_own(tmp_path: Path) -> None:
-    made = pool(tmp_path, "gke", "{reservations: {gpu-l4: inference}}")
-    affinity = made["node_config"]["reservation_affinity"]
+    actual_pool = pool(tmp_path, "gke", "{reservations: {gpu-l4: inference}}")
+    affinity = actual_pool["node_config"]["reservation_affinity"]
     assert (affinity["consume_reservation_type"], affinity["values"]) == ("SPECIFIC_RESERVATION", ["inference"])
-    assert made["upgrade_settings"] == {"max_surge": 0, "max_unavailable": 1}
+    assert actual_pool["upgrade_settings"] == {"max_surge": 0, "max_unavailable": 1}
 
 
 def test_flex_start_begins_at_zero_and_is_not_repaired(tmp_path: Path) -> None:
-    made = pool(tmp_path, "gke", "{flex_start: [gpu-l4]}", ("minNodeCount: 1", "minNodeCount: 0"))
-    assert made["node_config"]["flex_start"] is True and made["initial_node_count"] == 0
-    assert made["autoscaling"]["total_min_node_count"] == 0 and made["autoscaling"]["location_policy"] == "ANY"
-    assert made["management"]["auto_repair"] is False
+    actual_pool = pool(tmp_path, "gke", "{flex_start: [gpu-l4]}", ("minNodeCount: 1", "minNodeCount: 0"))
+    assert actual_pool["node_config"]["flex_start"] is True and actual_pool["initial_node_count"] == 0
+    assert (
+        actual_pool["autoscaling"]["total_min_node_count"] == 0
+        and actual_pool["autoscaling"]["location_policy"] == "ANY"
+    )
+    assert actual_pool["management"]["auto_repair"] is False
 
 
 REFUSED = [

@@ -77,13 +77,13 @@ def test_a_chart_that_brings_a_device_plugin_is_refused(stack: Any) -> None:
 def test_the_dra_driver_hands_out_gpus_from_the_right_root(stacks: dict[str, Any]) -> None:
     for cloud, root in (("eks", "/"), ("gke", "/home/kubernetes/bin/nvidia")):
         release = chart(stacks, f"{cloud}-l4-single-platform", "dra_driver_nvidia_gpu")
-        found = values(release)
-        assert found["gpuResourcesEnabledOverride"] is True
-        assert found["resources"]["computeDomains"]["enabled"] is False
-        assert found["nvidiaDriverRoot"] == root
-        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in found["kubeletPlugin"][
-            "tolerations"
-        ]
+        actual_values = values(release)
+        assert actual_values["gpuResourcesEnabledOverride"] is True
+        assert actual_values["resources"]["computeDomains"]["enabled"] is False
+        assert actual_values["nvidiaDriverRoot"] == root
+        assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in actual_values[
+            "kubeletPlugin"
+        ]["tolerations"]
 
 
 def test_gke_admits_critical_pods_of_the_driver(stacks: dict[str, Any]) -> None:
@@ -140,14 +140,14 @@ def test_every_pod_that_claims_a_gpu_tolerates_the_taint() -> None:
     from tests.stacks.conftest import DATA, ROOT, TODAY
 
     environ = {"MPCTL_ENV": str(DATA / "rich.yaml")}
-    seen = 0
+    count = 0
     for plan in plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY):
         for service in example_services(plan):
             predictor = service["spec"]["predictor"]
             assert predictor["resourceClaims"] and predictor["model"]["resources"]["claims"]
             assert any(t["key"] == "nvidia.com/gpu" for t in predictor["tolerations"])
-            seen += 1
-    assert seen == 6
+            count += 1
+    assert count == 6
 
 
 def test_everything_taggable_is_tagged(stacks: dict[str, Any]) -> None:
@@ -193,36 +193,36 @@ def test_nodes_wait_for_their_way_out(synthesised: dict[str, Any], rich: dict[st
 
 
 def test_a_budget_on_google_cloud_tells_the_addresses_and_names_the_project_by_number(rich: dict[str, Any]) -> None:
-    found = rich["gke-l4-single-cluster"]["resource"]
-    budget = found["google_billing_budget"]["monthly"]
+    resource = rich["gke-l4-single-cluster"]["resource"]
+    budget = resource["google_billing_budget"]["monthly"]
     assert budget["budget_filter"]["projects"] == ["projects/${data.google_project.main.number}"]
     channels = budget["all_updates_rule"]["monitoring_notification_channels"]
     assert channels == ["${google_monitoring_notification_channel.budget_0.id}"]
-    assert found["google_monitoring_notification_channel"]["budget_0"]["labels"] == {
+    assert resource["google_monitoring_notification_channel"]["budget_0"]["labels"] == {
         "email_address": "team@inference.test"
     }
 
 
 def test_the_control_plane_of_gke_reaches_webhooks(stacks: dict[str, Any]) -> None:
-    found = stacks["gke-l4-single-cluster"]["resource"]
-    rule = found["google_compute_firewall"]["webhooks"]
+    resource = stacks["gke-l4-single-cluster"]["resource"]
+    rule = resource["google_compute_firewall"]["webhooks"]
     assert rule["allow"] == [{"protocol": "tcp", "ports": ["6443", "8443", "9443"]}]
-    cluster = found["google_container_cluster"]["main"]
+    cluster = resource["google_container_cluster"]["main"]
     assert rule["source_ranges"] == [cluster["private_cluster_config"]["master_ipv4_cidr_block"]]
 
 
 def test_system_nodes_of_gke_are_in_the_region_and_not_where_the_gpus_are(stacks: dict[str, Any]) -> None:
-    found = stacks["gke-l4-single-cluster"]["resource"]
-    pool = found["google_container_node_pool"]["system"]
-    assert "node_locations" not in found["google_container_cluster"]["main"] and "node_locations" not in pool
+    resource = stacks["gke-l4-single-cluster"]["resource"]
+    pool = resource["google_container_node_pool"]["system"]
+    assert "node_locations" not in resource["google_container_cluster"]["main"] and "node_locations" not in pool
     assert pool["initial_node_count"] == 1, "one in each of three zones"
 
 
 def test_the_key_serves_the_logs_of_this_cluster_only(stacks: dict[str, Any]) -> None:
-    found = stacks["eks-l4-single-cluster"]["resource"]
-    logs = json.loads(found["aws_kms_key"]["main"]["policy"])["Statement"][1]
+    resource = stacks["eks-l4-single-cluster"]["resource"]
+    logs = json.loads(resource["aws_kms_key"]["main"]["policy"])["Statement"][1]
     allowed = logs["Condition"]["ArnEquals"]["kms:EncryptionContext:aws:logs:arn"]
-    names = {group["name"] for group in found["aws_cloudwatch_log_group"].values()}
+    names = {group["name"] for group in resource["aws_cloudwatch_log_group"].values()}
     assert {arn.split("log-group:")[1] for arn in allowed} >= names
     assert all("*" not in arn and "eks-l4-single" in arn for arn in allowed)
 
@@ -234,17 +234,17 @@ def test_feature_discovery_runs_on_gpu_nodes_and_writes_the_label_the_driver_ask
 
 
 def test_runbooks_are_absolute(stacks: dict[str, Any]) -> None:
-    for found in resources(stacks, "kubernetes_manifest").values():
-        if found["manifest"]["kind"] == "PrometheusRule":
-            rules = [rule for group in found["manifest"]["spec"]["groups"] for rule in group["rules"]]
+    for value in resources(stacks, "kubernetes_manifest").values():
+        if value["manifest"]["kind"] == "PrometheusRule":
+            rules = [rule for group in value["manifest"]["spec"]["groups"] for rule in group["rules"]]
             urls = [rule["annotations"]["runbook_url"] for rule in rules if "alert" in rule]
             assert all(url.startswith("https://") and url.endswith(".md") for url in urls)
 
 
 def test_without_nat_every_service_has_an_endpoint_and_nothing_is_public(rich: dict[str, Any]) -> None:
-    found = rich["eks-l4-single-cluster"]["resource"]
-    assert "aws_nat_gateway" not in found and "aws_internet_gateway" not in found
-    assert {"s3", "ecr_api", "ecr_dkr", "eks_auth", "sts", "ec2"} <= set(found["aws_vpc_endpoint"])
+    resource = rich["eks-l4-single-cluster"]["resource"]
+    assert "aws_nat_gateway" not in resource and "aws_internet_gateway" not in resource
+    assert {"s3", "ecr_api", "ecr_dkr", "eks_auth", "sts", "ec2"} <= set(resource["aws_vpc_endpoint"])
 
 
 def test_state_is_separate_locked_and_encrypted(rich: dict[str, Any]) -> None:
@@ -263,10 +263,10 @@ def test_platform_and_serving_read_the_cluster_state_and_make_no_cluster(stacks:
 
 def test_serving_denies_by_default_and_enforces_pod_security(stacks: dict[str, Any]) -> None:
     for cloud in ("eks", "gke"):
-        found = stacks[f"{cloud}-l4-single-serving"]["resource"]
-        deny = found["kubernetes_manifest"]["networkpolicy_inference_default_deny"]["manifest"]["spec"]
+        resource = stacks[f"{cloud}-l4-single-serving"]["resource"]
+        deny = resource["kubernetes_manifest"]["networkpolicy_inference_default_deny"]["manifest"]["spec"]
         assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-        labels = found["kubernetes_namespace_v1"]["serving"]["metadata"][0]["labels"]
+        labels = resource["kubernetes_namespace_v1"]["serving"]["metadata"][0]["labels"]
         assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
@@ -297,21 +297,21 @@ def canonical(quantity: str) -> bool:
 def test_quantities_are_canonical(stacks: dict[str, Any]) -> None:
     """1000m comes back as 1, and the provider calls that inconsistent."""
     assert not any(map(canonical, ("1000m", "0.5", "1024Mi", "1000"))) and all(map(canonical, ("1050", "500m", "1Gi")))
-    seen = 0
+    count = 0
     for name, made in resources(stacks, "kubernetes_manifest").items():
         for path, value in leaves(made["manifest"]):
             if path[-1] in {"averageValue", "sizeLimit", "storage"} or {"requests", "limits"} & set(path[-2:-1]):
                 assert canonical(str(value)), f"{name}: {'.'.join(path)} is {value}"
-                seen += 1
-    assert seen
+                count += 1
+    assert count
 
 
 def test_an_account_has_one_identity_for_all_its_buckets(rich: dict[str, Any]) -> None:
-    found = rich["eks-l4-single-cluster"]["resource"]
-    associations = list(found["aws_eks_pod_identity_association"].values())
+    resource = rich["eks-l4-single-cluster"]["resource"]
+    associations = list(resource["aws_eks_pod_identity_association"].values())
     pairs = [(made["namespace"], made["service_account"]) for made in associations]
     assert len(set(pairs)) == len(pairs) and ("inference", "qwen3-8b") in pairs
-    policy = json.loads(found["aws_iam_role_policy"]["models_qwen3_8b"]["policy"])
+    policy = json.loads(resource["aws_iam_role_policy"]["models_qwen3_8b"]["policy"])
     assert policy["Statement"][1]["Resource"] == ["arn:aws:s3:::example-drafts/*", "arn:aws:s3:::example-models/*"]
 
 
@@ -356,8 +356,8 @@ def test_the_gateway_faces_the_network_only(stacks: dict[str, Any]) -> None:
         ),
         ("gke", {"networking.gke.io/load-balancer-type": "Internal"}),
     ):
-        found = stacks[f"{cloud}-l4-single-serving"]["resource"]["kubernetes_manifest"]
-        spec = found["gateway_kserve_kserve_ingress_gateway"]["manifest"]["spec"]
+        kubernetes_manifest = stacks[f"{cloud}-l4-single-serving"]["resource"]["kubernetes_manifest"]
+        spec = kubernetes_manifest["gateway_kserve_kserve_ingress_gateway"]["manifest"]["spec"]
         assert spec["infrastructure"]["annotations"] == annotation
 
 

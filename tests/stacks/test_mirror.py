@@ -68,8 +68,8 @@ def test_a_digest_is_added_or_asked_for() -> None:
 
 
 def test_every_chart_and_image_of_every_layer_comes_from_the_mirror(tmp_path: Path) -> None:
-    found = synthesise(golden(tmp_path, ("serving:\n", f"{SETTING}\nserving:\n")))
-    for name, stack in found.items():
+    template = synthesise(golden(tmp_path, ("serving:\n", f"{SETTING}\nserving:\n")))
+    for name, stack in template.items():
         for release in stack["resource"].get("helm_release", {}).values():
             assert release["repository"] == f"oci://{OWN}/charts"
             assert release["postrender"]["binary_path"] == "../../../scripts/mirror-images"
@@ -78,7 +78,7 @@ def test_every_chart_and_image_of_every_layer_comes_from_the_mirror(tmp_path: Pa
         text = json.dumps([one["manifest"] for one in manifests.values()])
         pulled = [image for image in re.findall(r'"image": "([^"]+)"', text) if image != "cos-nvidia-installer:fixed"]
         assert all(image.startswith(f"{OWN}/") for image in pulled), (name, pulled)
-    proxies = resources(found, f"{EKS}-serving", "kubernetes_manifest")
+    proxies = resources(template, f"{EKS}-serving", "kubernetes_manifest")
     assert any(one["manifest"]["kind"] == "EnvoyProxy" for one in proxies.values())
 
 

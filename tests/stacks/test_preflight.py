@@ -32,8 +32,8 @@ def plan_of(cloud: str) -> Plan:
         "MPCTL_GCP_PROJECT": "a-project",
         "MPCTL_FLEET": f"manifests/fleet/{cloud}-l4.yaml",
     }
-    (found,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-    return found
+    (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
+    return plan
 
 
 @pytest.fixture(scope="module")
@@ -59,8 +59,8 @@ WELL = AccountFacts(
 
 
 def only(findings: tuple[Finding, ...], check: str) -> Finding:
-    (found,) = (one for one in findings if one.check == check and one.outcome is not Outcome.OK)
-    return found
+    (finding,) = (one for one in findings if one.check == check and one.outcome is not Outcome.OK)
+    return finding
 
 
 def test_an_account_that_has_everything_stops_nothing(eks: Plan) -> None:
@@ -297,11 +297,11 @@ def answers(region: str) -> dict[str, Any]:
 
 @pytest.fixture
 def google(gke: Plan) -> Iterator[str]:
-    known = answers(gke.cluster.region)
+    actual_answers = answers(gke.cluster.region)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = known.get(self.path.partition("?")[0])
+            body = actual_answers.get(self.path.partition("?")[0])
             text = json.dumps(body or {"error": {"code": 404}}).encode()
             self.send_response(200 if body else 404)
             self.send_header("Content-Length", str(len(text)))

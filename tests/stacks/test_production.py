@@ -26,9 +26,9 @@ def objects(stacks: dict[str, Any], layer: str, kind: str) -> list[dict[str, Any
 
 def listener(stacks: dict[str, Any]) -> dict[str, Any]:
     (gateway,) = objects(stacks, "serving", "Gateway")
-    (found,) = gateway["spec"]["listeners"]
-    assert isinstance(found, dict)
-    return found
+    (actual_listener,) = gateway["spec"]["listeners"]
+    assert isinstance(actual_listener, dict)
+    return actual_listener
 
 
 def test_routes_come_from_named_namespaces_only(synthesised: dict[str, Any], tmp_path: Path) -> None:
@@ -37,8 +37,8 @@ def test_routes_come_from_named_namespaces_only(synthesised: dict[str, Any], tmp
         assert allowed["from"] == "Selector"
         (chosen,) = allowed["selector"]["matchExpressions"]
         assert (chosen["key"], chosen["operator"]) == ("kubernetes.io/metadata.name", "In")
-        found: list[str] = chosen["values"]
-        return found
+        values: list[str] = chosen["values"]
+        return values
 
     assert names(synthesised) == ["inference"]
     assert names(made(tmp_path, "  gateway: {namespaces: [chat]}")) == ["chat", "inference"]
@@ -46,9 +46,13 @@ def test_routes_come_from_named_namespaces_only(synthesised: dict[str, Any], tmp
 
 def test_a_certificate_leaves_no_listener_for_plain_http(tmp_path: Path) -> None:
     stacks = made(tmp_path, f"  gateway: {{{DOMAIN}, tls: {{secret: bank-tls}}}}")
-    found = listener(stacks)
-    assert (found["protocol"], found["port"], found["hostname"]) == ("HTTPS", 443, "*.models.bank.test")
-    assert found["tls"] == {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": "bank-tls"}]}
+    actual_listener = listener(stacks)
+    assert (actual_listener["protocol"], actual_listener["port"], actual_listener["hostname"]) == (
+        "HTTPS",
+        443,
+        "*.models.bank.test",
+    )
+    assert actual_listener["tls"] == {"mode": "Terminate", "certificateRefs": [{"kind": "Secret", "name": "bank-tls"}]}
     assert not objects(stacks, "serving", "Certificate")
     kserve = chart_values(stacks, EKS, "kserve_resources")["kserve"]["controller"]["gateway"]
     assert (kserve["domain"], kserve["urlScheme"]) == ("models.bank.test", "https")

@@ -32,8 +32,8 @@ SKIPS = yaml.safe_load((DATA / "checkov-skips.yaml").read_text("utf-8"))
 
 
 def checkov() -> list[str]:
-    if given := os.environ.get("MPCTL_CHECKOV") or shutil.which("checkov"):
-        return [given]
+    if value := os.environ.get("MPCTL_CHECKOV") or shutil.which("checkov"):
+        return [value]
     if uvx := shutil.which("uvx"):
         return [uvx, "--python", "3.11", "--from", VERSION, "checkov"]
     pytest.skip(f"neither checkov nor uvx is on the path: uv tool install {VERSION}")
@@ -98,8 +98,8 @@ def documents(folder: Path) -> None:
     for name, environ in (("production", production(folder.parent)), ("rich", {"MPCTL_ENV": str(DATA / "rich.yaml")})):
         plan = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)[0]
         installer = daemonset(plan.versions.image("gke-pause"), gpu_driver(plan))
-        found = [*serving(plan), *example_services(plan), installer]
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(found), "utf-8")
+        items = [*serving(plan), *example_services(plan), installer]
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(items), "utf-8")
 
 
 def explained(check: str, resource: str) -> bool:

@@ -21,16 +21,16 @@ GKE_POOL: dict[str, Any] = {"cluster": "c", "node_config": {"machine_type": "g2-
 
 def planted(base: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     """*base* with one mistake; ``None`` takes the argument away."""
-    made: dict[str, Any] = json.loads(json.dumps(base))
+    record: dict[str, Any] = json.loads(json.dumps(base))
     *folders, last = path.split(".")
-    place = made
+    place = record
     for name in folders:
         place = place.setdefault(name, {})
     if value is None:
         del place[last]
     else:
         place[last] = value
-    return made
+    return record
 
 
 MISTAKES = [
@@ -165,10 +165,10 @@ def test_unknown_type_names_the_nearest_and_the_script() -> None:
 
 
 def test_reference_to_an_attribute_that_does_not_exist(stack: Any) -> None:
-    made = builder.resource(stack, "aws_vpc", "v", cidr_block="10.0.0.0/16")
-    assert made["id"] == "${aws_vpc.v.id}"
+    resource = builder.resource(stack, "aws_vpc", "v", cidr_block="10.0.0.0/16")
+    assert resource["id"] == "${aws_vpc.v.id}"
     with pytest.raises(InputError, match="did you mean arn"):
-        made["arm"]
+        resource["arm"]
 
 
 def test_expressions_pass_for_every_scalar(stack: Any) -> None:
@@ -183,8 +183,8 @@ def test_every_resource_of_every_stack_fits_its_schema(synthesised: dict[str, An
                 for name, args in elements.items():
                     if type_ == "terraform_remote_state":
                         continue
-                    given = {k: v for k, v in args.items() if k not in ("depends_on", "lifecycle")}
-                    schema.check(schema.element(kind, type_), name, given)
+                    items = {k: v for k, v in args.items() if k not in ("depends_on", "lifecycle")}
+                    schema.check(schema.element(kind, type_), name, items)
                     checked += 1
     assert checked > 150, "a check that saw nothing proves nothing"
 

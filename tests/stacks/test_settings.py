@@ -28,11 +28,11 @@ def test_the_shipped_environments_are_read(tmp_path: Path) -> None:
     dev = load_settings({"MPCTL_PUBLIC_CIDRS": "198.18.5.7/32, 198.18.6.0/24"}, ROOT)
     assert dev.access.public_cidrs == ("198.18.5.7/32", "198.18.6.0/24")
     environ = production(tmp_path)
-    made = load_settings(environ, ROOT)
-    for settings, name in ((dev, "dev"), (made, "production")):
+    actual_settings = load_settings(environ, ROOT)
+    for settings, name in ((dev, "dev"), (actual_settings, "production")):
         assert settings.name == name and settings.services and settings.tags["owner"]
         assert settings.credentials == "mpctl", "a token of 15 minutes does not outlive the charts"
-    assert len(plans(environ, made, load_fleet(environ, ROOT), TODAY)) == 2
+    assert len(plans(environ, actual_settings, load_fleet(environ, ROOT), TODAY)) == 2
 
 
 def test_dev_asks_for_the_addresses_with_file_and_line() -> None:
@@ -56,9 +56,9 @@ def test_without_a_way_out_no_layer_that_pulls_from_public_registries(layer: str
     environ = {"MPCTL_ENV": str(DATA / "rich.yaml"), "MPCTL_LAYERS": f"cluster,{layer}"}
     settings = load_settings(environ, ROOT)
     for cloud, message in (("eks", "no way to the public registries"), ("gke", "endpoints exist on EKS only")):
-        given = {**environ, "MPCTL_CLUSTER": f"{cloud}-l4-single"}
+        fields = {**environ, "MPCTL_CLUSTER": f"{cloud}-l4-single"}
         with pytest.raises(InputError, match=message) as caught:
-            plans(given, settings, load_fleet(environ, ROOT), TODAY)
+            plans(fields, settings, load_fleet(environ, ROOT), TODAY)
         assert caught.value.field == "network.egress" and caught.value.line == 5
 
 
@@ -103,8 +103,8 @@ def scaled(folder: Path, autoscaling: str, kind: str = "HorizontalPodAutoscaler"
     path.write_text(text.replace("    staging:", f"    autoscaling: {autoscaling}\n    staging:"), "utf-8")
     environ = {**GOLDEN, "MPCTL_ENV": str(path), "MPCTL_CLUSTER": "eks-l4-single"}
     (plan,) = plans(environ, load_settings(environ, ROOT), load_fleet(environ, ROOT), TODAY)
-    (found,) = [one["spec"] for one in serving.documents(plan) if one["kind"] == kind]
-    return dict(found)
+    (spec,) = [one["spec"] for one in serving.documents(plan) if one["kind"] == kind]
+    return dict(spec)
 
 
 def targets(spec: dict[str, Any]) -> list[str]:
@@ -115,9 +115,9 @@ def test_an_autoscaler_has_the_services_limits_and_targets(tmp_path: Path) -> No
     usual = scaled(tmp_path, "{}")
     assert (usual["minReplicas"], usual["maxReplicas"]) == (1, 4), "as many as the pool has GPUs for"
     assert targets(usual) == ["1050", "850m", "600m"]
-    own = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
-    assert (own["minReplicas"], own["maxReplicas"]) == (2, 3)
-    assert targets(own) == ["7200", "750m", "500m"]
+    actual_scaled = scaled(tmp_path, "{min: 2, max: 3, objective_s: 20, busy: 0.75, hold: 0.5}")
+    assert (actual_scaled["minReplicas"], actual_scaled["maxReplicas"]) == (2, 3)
+    assert targets(actual_scaled) == ["7200", "750m", "500m"]
     assert targets(scaled(tmp_path, "{wait_ms: 2500, start_s: 700}"))[0] == "2500"
 
 
@@ -228,8 +228,8 @@ def test_clusters_and_layers_by_name() -> None:
 def test_one_manifest_and_plain_deploy_make_exactly_one_stack() -> None:
     environ = {**GOLDEN, "MPCTL_FLEET": "manifests/fleet/eks-l4.yaml"}
     settings = load_settings(environ, ROOT)
-    made = plans(environ, settings, load_fleet(environ, ROOT), TODAY)
-    assert len(made) * len(wanted_layers(environ, settings)) == 1
+    actual_plans = plans(environ, settings, load_fleet(environ, ROOT), TODAY)
+    assert len(actual_plans) * len(wanted_layers(environ, settings)) == 1
 
 
 def test_a_pool_at_zero_on_eks_is_refused_with_its_line(tmp_path: Path) -> None:

@@ -22,9 +22,11 @@ def main() -> None:
     serving.add_dependency(cluster)
     backends.use(serving, state, "twin-serving")
     backends.remote(serving, state, "twin-cluster").override_logical_id("cluster")
-    seen = "${data.terraform_remote_state.cluster.outputs.cluster_name}"
-    made = builder.resource(serving, "terraform_data", "main", input={"name": seen, "pools": [{"min": 1, "max": 4}]})
-    builder.output(serving, "seen", made["output.name"])
+    text = "${data.terraform_remote_state.cluster.outputs.cluster_name}"
+    resource = builder.resource(
+        serving, "terraform_data", "main", input={"name": text, "pools": [{"min": 1, "max": 4}]}
+    )
+    builder.output(serving, "seen", resource["output.name"])
     app.synth()
 
 

@@ -150,7 +150,7 @@ def test_the_same_seed_gives_the_same_tasks(tasks: ModuleType) -> None:
 
 
 def test_answers_are_valid_python_that_does_what_the_prompt_asks(tasks: ModuleType) -> None:
-    seen = set()
+    kinds = set()
     for task in tasks.held_out_edits():
         request, source = task.prompt.split("\n\n", 1)
         compile(task.answer, "<answer>", "exec")
@@ -164,8 +164,8 @@ def test_answers_are_valid_python_that_does_what_the_prompt_asks(tasks: ModuleTy
             assert task.answer.count('"""') == 2 and task.answer.replace(added, "") == source
         else:
             assert task.answer == source
-        seen.add(task.kind)
-    assert seen == {"rename", "docstring", "unchanged"}
+        kinds.add(task.kind)
+    assert kinds == {"rename", "docstring", "unchanged"}
 
 
 @pytest.mark.parametrize("name", JSON_FILES)

@@ -24,13 +24,13 @@ def test_every_target_has_a_corpus():
 @pytest.mark.parametrize("name", TARGETS)
 def test_nothing_hostile_gets_past_a_parser(name):
     corpus = inputs(name)
-    found = [
+    items = [
         *corpus,
         b"",
         b"\0",
         *(mutated(corpus[i % len(corpus)], corpus[-1], f"{name} {i}") for i in range(MUTATIONS)),
     ]
-    for number, data in enumerate(found):
+    for number, data in enumerate(items):
         began = time.perf_counter()
         try:
             TARGETS[name](data)

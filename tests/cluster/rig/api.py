@@ -178,18 +178,18 @@ class Api:
 
         What was deleted while no watch was open is reported as DELETED with its last known form.
         """
-        known: dict[str, dict] = {}
+        entries: dict[str, dict] = {}
         query = {"fieldSelector": fields} if fields else {}
         while True:
             try:
                 path = (await self.resource(kind)).path(namespace)
                 listed = await self.request("GET", path, **query)
                 now = {item["metadata"]["uid"]: item for item in listed["items"]}
-                for uid in [uid for uid in known if uid not in now]:
-                    yield "DELETED", known.pop(uid)
+                for uid in [uid for uid in entries if uid not in now]:
+                    yield "DELETED", entries.pop(uid)
                 for item in now.values():
                     yield "ADDED", item
-                known = now
+                entries = now
                 version = listed["metadata"]["resourceVersion"]
                 options = {**query, "watch": "true", "resourceVersion": version, "allowWatchBookmarks": "true"}
                 async with self.session().get(self.server + path, params=options, read_bufsize=2**24) as stream:
@@ -201,9 +201,9 @@ class Api:
                             continue
                         item = event["object"]
                         if event["type"] == "DELETED":
-                            known.pop(item["metadata"]["uid"], None)
+                            entries.pop(item["metadata"]["uid"], None)
                         else:
-                            known[item["metadata"]["uid"]] = item
+                            entries[item["metadata"]["uid"]] = item
                         yield event["type"], item
             except (TimeoutError, aiohttp.ClientError, ApiError):
                 await asyncio.sleep(0.5)

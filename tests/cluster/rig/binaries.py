@@ -172,10 +172,10 @@ class Progress:
 
     def line(self, program: Program) -> str:
         """For the screen, before a program is built."""
-        place = self._programs.index(program)
+        position = self._programs.index(program)
         pace = self._took_s / self._expected_s if self._expected_s else 1.0
-        minutes = max(1, round(pace * sum(p.build_s for p in self._programs[place:]) / 60))
-        return f"building {program.name} ({place + 1} of {len(self._programs)}), about {minutes} min left"
+        minutes = max(1, round(pace * sum(p.build_s for p in self._programs[position:]) / 60))
+        return f"building {program.name} ({position + 1} of {len(self._programs)}), about {minutes} min left"
 
     def built(self, program: Program, seconds: float) -> None:
         """Note how long a program took."""
@@ -198,13 +198,13 @@ def _make(recipe: Recipe, progress: Progress) -> None:
 
 def _given() -> list[Path]:
     """Folders of programs that the environment names."""
-    given = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
-    for folder in given:
+    paths = [Path(os.environ[name]) for name in ("MPCTL_RIG_ASSETS", "KUBEBUILDER_ASSETS") if os.environ.get(name)]
+    for folder in paths:
         if not folder.is_dir():
             raise Missing(
                 f"{folder} is not a directory; MPCTL_RIG_ASSETS and KUBEBUILDER_ASSETS name folders of programs"
             )
-    return given
+    return paths
 
 
 def _programs(recipe: Recipe) -> dict[str, Path]:
@@ -265,12 +265,12 @@ def _go() -> tuple[str, dict[str, str]]:
     if go is None:
         raise Missing(f"no Go toolchain was found; {hint}")
     environment = {**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-buildvcs=false -mod=readonly", "GOWORK": "off"}
-    own = _version(go, {**environment, "GOTOOLCHAIN": "local"})
-    if own.startswith("go1.26."):
+    version = _version(go, {**environment, "GOTOOLCHAIN": "local"})
+    if version.startswith("go1.26."):
         return go, {**environment, "GOTOOLCHAIN": "local"}
     environment["GOTOOLCHAIN"] = GO
     if _version(go, environment) != GO:
-        raise Missing(f"{go} is {own or 'unusable'} and cannot switch to {GO}; {hint}")
+        raise Missing(f"{go} is {version or 'unusable'} and cannot switch to {GO}; {hint}")
     return go, environment
 
 

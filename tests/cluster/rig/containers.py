@@ -82,25 +82,25 @@ class Files:
             ConfigError: a ConfigMap or Secret that is not optional is not there.
         """
         for volume in pod["spec"].get("volumes", ()):
-            place = self.folder / "volumes" / volume["name"]
+            folder = self.folder / "volumes" / volume["name"]
             claim = volume.get("persistentVolumeClaim", {}).get("claimName")
             if claim in self._claims:
-                place = self._claims[claim]
+                folder = self._claims[claim]
             else:
-                place.mkdir(parents=True, exist_ok=True)
-            self._volumes[volume["name"]] = place
+                folder.mkdir(parents=True, exist_ok=True)
+            self._volumes[volume["name"]] = folder
             for source in [volume, *volume.get("projected", {}).get("sources", ())]:
                 for name, content in (await _content(api, pod, source)).items():
-                    (place / name).parent.mkdir(parents=True, exist_ok=True)
-                    (place / name).write_bytes(content)
+                    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                    (folder / name).write_bytes(content)
 
     def mounts(self, container: Mapping[str, Any]) -> dict[str, str]:
         """Mounted path to folder, the longest first."""
         folders = {}
         for mount in container.get("volumeMounts", ()):
-            place = self._volumes.get(mount["name"])
-            if place is not None and mount["mountPath"] != "/dev/shm":
-                folders[mount["mountPath"].rstrip("/")] = str(place / mount.get("subPath", ""))
+            value = self._volumes.get(mount["name"])
+            if value is not None and mount["mountPath"] != "/dev/shm":
+                folders[mount["mountPath"].rstrip("/")] = str(value / mount.get("subPath", ""))
         return dict(sorted(folders.items(), key=lambda item: -len(item[0])))
 
 
@@ -186,9 +186,9 @@ async def environment(api: Api, pod: dict, container: Mapping[str, Any], address
 async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: str) -> str | None:
     if "fieldRef" in source:
         path = source["fieldRef"]["fieldPath"]
-        known = {"status.podIP": address, "status.podIPs": address, "spec.nodeName": pod["spec"].get("nodeName", "")}
-        if path in known:
-            return known[path]
+        fields = {"status.podIP": address, "status.podIPs": address, "spec.nodeName": pod["spec"].get("nodeName", "")}
+        if path in fields:
+            return fields[path]
         keyed = re.fullmatch(r"metadata\.(labels|annotations)\['(.+)'\]", path)
         if keyed:
             return str(pod["metadata"].get(keyed[1], {}).get(keyed[2], ""))

@@ -225,8 +225,8 @@ class Gateway:
                 change = extra["requestHeaderModifier"]
                 headers |= {h["name"]: h["value"] for h in [*change.get("set", ()), *change.get("add", ())]}
             if extra["type"] == "RequestMirror":
-                place = f"{route['metadata']['uid']}/{place_of}"
-                if self._copied(place, index, extra["requestMirror"]):
+                text = f"{route['metadata']['uid']}/{place_of}"
+                if self._copied(text, index, extra["requestMirror"]):
                     backend = extra["requestMirror"]["backendRef"]
                     copy = asyncio.create_task(self._mirror(route, backend, request.method, path, headers, body))
                     self._copies.add(copy)

@@ -193,14 +193,14 @@ def _conditions(before: dict, states: dict[str, tuple[str, str]]) -> list[dict]:
 
     now = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     old = {c["type"]: c for c in before.get("conditions") or ()}
-    made = []
+    fields = []
     for name, (state, reason) in sorted(states.items()):
         had = old.get(name, {})
         time = had["lastTransitionTime"] if had.get("status") == state else now
-        made.append(
+        fields.append(
             {"type": name, "status": state, "lastTransitionTime": time} | ({"reason": reason} if reason else {})
         )
-    return made
+    return fields
 
 
 def _is_true(status: dict, name: str) -> bool:

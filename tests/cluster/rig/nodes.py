@@ -153,7 +153,7 @@ class Nodes:
 
     def _node(self, name: str, number: int, machine: Machine) -> dict[str, Any]:
         gpu = machine.gpus > 0
-        own = {
+        actual_field = {
             "gke": {"cloud.google.com/gke-accelerator": "nvidia-l4", "cloud.google.com/gke-nodepool": "l4"},
             "eks": {"eks.amazonaws.com/nodegroup": "l4", "eks.amazonaws.com/capacityType": "ON_DEMAND"},
         }[machine.cloud]
@@ -165,7 +165,7 @@ class Nodes:
             "node.kubernetes.io/instance-type": machine.type,
             "topology.kubernetes.io/zone": zone,
             "topology.kubernetes.io/region": zone.rpartition("-")[0] if machine.cloud == "gke" else zone[:-1],
-            **(own if gpu else {}),
+            **(actual_field if gpu else {}),
             **machine.labels,
         }
         provider = f"gce://rig/{zone}/{name}" if machine.cloud == "gke" else f"aws:///{zone}/i-{number:017x}"

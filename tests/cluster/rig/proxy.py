@@ -179,7 +179,7 @@ class Proxy:
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         user, groups = _user(request)
         call = _call(request, user)
-        place = len(self.calls)
+        count = len(self.calls)
         self.calls.append(call)
         headers = {
             k: v for k, v in request.headers.items() if k.lower() not in HOP and not k.lower().startswith("x-remote-")
@@ -197,7 +197,7 @@ class Proxy:
         if fate is not None:
             if isinstance(fate.action, int):
                 await request.read()
-                self._answered(place, fate.action)
+                self._answered(count, fate.action)
                 return _refusal(fate, call)
             if fate.action == "refuse":
                 await request.read()
@@ -212,7 +212,7 @@ class Proxy:
         async with session.request(
             request.method, _exact(url), data=body or None, headers=_multi(pairs), allow_redirects=False
         ) as answer:
-            self._answered(place, answer.status)
+            self._answered(count, answer.status)
             await _act(fate, call, late=True)
             if cut:
                 await answer.read()

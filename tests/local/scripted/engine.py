@@ -282,9 +282,9 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(prompt, list):
             prompt = " ".join(str(p.get("text", "")) if isinstance(p, dict) else str(p) for p in prompt)
         words = prompt.split()[: int(body.get("max_tokens") or body.get("max_completion_tokens") or 16)]
-        asked, right = ids_of(prompt.split()), ids_of(words)
+        actual_ids, right = ids_of(prompt.split()), ids_of(words)
         with self.model.lock:
-            self.model.asked[tuple(asked)] = right
+            self.model.asked[tuple(actual_ids)] = right
         if self.model.speculating and self.model.script.get("other"):
             words = ["other", *words]
         if self.model.ending:
@@ -300,7 +300,7 @@ class Handler(BaseHTTPRequestHandler):
             self.model.prefill(prompt, body.get("cache_salt", ""))
             usage = {"prompt_tokens": 1, "completion_tokens": len(words), "total_tokens": 1 + len(words)}
             if body.get("stream"):
-                self.stream(body, words, usage, asked, chat=chat)
+                self.stream(body, words, usage, actual_ids, chat=chat)
             else:
                 steps = list(self.model.steps(words))
                 time.sleep(sum(seconds for seconds, _ in steps))
@@ -309,7 +309,7 @@ class Handler(BaseHTTPRequestHandler):
                 content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
                 ids = {"token_ids": ids_of(words)} if self.shows_ids(body) else {}
                 choice = {"index": 0, "finish_reason": "length", **content, **ids}
-                asked_ids = {"prompt_token_ids": asked} if ids else {}
+                asked_ids = {"prompt_token_ids": actual_ids} if ids else {}
                 self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids})
         finally:
             self.model.leave()

@@ -66,8 +66,8 @@ def test_no_pods_without_a_job(asked):
 
 
 def test_another_number_of_pods_is_another_plan():
-    one, two = operation(load="job").plan, operation(load="job", load_pods=2).plan
-    assert two.terms_other_than(one) == ("load pods",)
+    plan, two = operation(load="job").plan, operation(load="job", load_pods=2).plan
+    assert two.terms_other_than(plan) == ("load pods",)
 
 
 class Fake(SimpleNamespace):
@@ -82,8 +82,8 @@ class Fake(SimpleNamespace):
 def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, monkeypatch):
     """The same rollout again, after its way back could not be finished."""
     data = {"plan": operation(load="job").undo_plan(why="", automatic=True).to_record()}
-    at = datetime(2026, 1, 1, tzinfo=UTC)
-    back = Entry.after(None, at=at, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
+    back = Entry.after(None, at=moment, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
     session = Fake(
         title="service ns/demo",
         load=None,

@@ -194,9 +194,9 @@ def test_nothing_is_resumed_where_nothing_is_unfinished():
 
 def test_history_and_diff_read_what_was_recorded():
     session, _ = rolled_out()
-    found = history.read_history(session)
-    assert (found.revisions[0].number, found.revisions[0].spec) == (1, Spec("none"))
-    assert (found.live, [op.id for op in found.operations]) == (2, ["rollout-1"])
+    actual_history = history.read_history(session)
+    assert (actual_history.revisions[0].number, actual_history.revisions[0].spec) == (1, Spec("none"))
+    assert (actual_history.live, [op.id for op in actual_history.operations]) == (2, ["rollout-1"])
     assert history.read_revision(session, 1).text == MANIFEST
     with pytest.raises(InputError, match="has no revision 9; known: 1, 2"):
         history.read_revision(session, 9)

@@ -43,9 +43,9 @@ def test_with_nothing_beside_there_is_nothing_to_end():
 
 def opened(kind, *, text="new"):
     plan = Plan(kind, Strategy.SIDE_BY_SIDE, Manifest.of("old"), Manifest.of(text), Spec("ngram"))
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
     data = {"plan": plan.to_record()}
-    return (Entry.after(None, at=at, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data),)
+    return (Entry.after(None, at=moment, operation=f"{kind}-1", event=Event.OPENED, who="ann", data=data),)
 
 
 def test_an_unfinished_operation_keeps_its_arms():

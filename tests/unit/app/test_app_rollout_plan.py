@@ -110,11 +110,11 @@ def test_a_route_that_nothing_uses_is_a_mistake():
 
 
 def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_and_room_are():
-    one = session()
-    found, _ = fitted(one)
+    actual_session = session()
+    found, _ = fitted(actual_session)
     assert (found.bake_s, found.bake_baseline, found.route) == (600.0, True, ROUTE)
-    assert one.platform.asked == (True, False, True)
-    text = rollout_plan.describe_rollback(one, found)
+    assert actual_session.platform.asked == (True, False, True)
+    text = rollout_plan.describe_rollback(actual_session, found)
     assert text.startswith("one write, the baseline is retained for a bake of 600 s")
     assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(found)
     alone, notes = fitted(session(route=None), {"bake_s": 60.0})
@@ -131,12 +131,12 @@ def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
 
 
 def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
-    one = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
-    found, notes = fitted(one, keep_baseline=True)
-    assert one.platform.asked == (True, False, True)
+    actual_session = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
+    found, notes = fitted(actual_session, keep_baseline=True)
+    assert actual_session.platform.asked == (True, False, True)
     assert found.deletes_retained_baseline
     assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
-    assert rollout_plan.describe_rollback(one, found) == "one write, the baseline is retained"
+    assert rollout_plan.describe_rollback(actual_session, found) == "one write, the baseline is retained"
 
 
 def back(**changes):
@@ -150,11 +150,11 @@ def kept(**changes):
 
 
 def test_a_rollback_to_the_kept_arm_is_one_write():
-    one = session(kept=kept())
-    found, notes = rollback.as_found(one, back())
+    actual_session = session(kept=kept())
+    found, notes = rollback.as_found(actual_session, back())
     assert (found.uses_retained_baseline, found.route, notes) == (True, ROUTE, ())
     assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
-        one, found
+        actual_session, found
     )
 
 

@@ -118,9 +118,9 @@ def test_the_preflight_judges_the_users_own_concurrency(answer_s, warned):
 
 def test_what_the_users_load_speaks_against_is_refused_where_asked_before_anything_starts():
     session = Busy(answer_s=1000.0)
-    asked = replace(request(), speculation=SpeculationRequest("ngram", refused=("high-concurrency",)))
+    changed_answer = replace(request(), speculation=SpeculationRequest("ngram", refused=("high-concurrency",)))
     with pytest.raises(Refused, match="K=5 at concurrency 100"):
-        rollout.run(session, asked)
+        rollout.run(session, changed_answer)
     assert untouched(session)
 
 
@@ -134,13 +134,13 @@ def test_a_concurrency_or_rate_that_the_user_names_is_measured(load):
 
 @pytest.mark.parametrize("room", [1, 2])
 def test_the_same_command_continues_a_measurement_beside_users(room):
-    asked = replace(request(), measurement=replace(QUICK, rounds=None))
+    changed_answer = replace(request(), measurement=replace(QUICK, rounds=None))
     session = Busy(room=room, answer_s=60.0)
     die_after(session, 6)
     with pytest.raises(Crash):
-        rollout.run(session, asked)
+        rollout.run(session, changed_answer)
     again = Busy(room=room, answer_s=60.0, disk=session.memory.disk)
-    assert rollout.run(again, asked).operation.ending is Ending.PROMOTED
+    assert rollout.run(again, changed_answer).operation.ending is Ending.PROMOTED
     assert len({entry.operation for entry in again.memory.disk.ledger}) == 1
 
 

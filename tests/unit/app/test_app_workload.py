@@ -16,14 +16,14 @@ from mpctl.experiment.workload import Traffic
 
 def asked(*arguments, load=None):
     """The workload of these arguments, by the options that rollout and bench share."""
-    found = {}
+    entries = {}
 
     @command("measure", MeasurementRequest, shared=False)
     def measure(request):
-        found["workload"] = read_workload(request, load)
+        entries["workload"] = read_workload(request, load)
 
     measure.main(list(arguments), standalone_mode=False)
-    return found["workload"]
+    return entries["workload"]
 
 
 @pytest.fixture
@@ -162,14 +162,14 @@ def test_too_few_prompts_are_found_before_anything_starts():
 
 
 def test_a_data_set_is_read_by_the_load_client():
-    seen = []
+    rows = []
 
     def load(dataset, path, count):
-        seen.append((dataset, path, count))
+        rows.append((dataset, path, count))
         return tuple(f"q{i % 150}" for i in range(200))
 
     made = asked("--dataset", "Maths=hf:openai/gsm8k@./copy:2", load=load)
-    assert seen == [("hf", "openai/gsm8k@./copy", 2000)]
+    assert rows == [("hf", "openai/gsm8k@./copy", 2000)]
     assert [(t.name, t.share, len(t.prompts), t.repeated) for t in made.traffic] == [("maths", 2.0, 150, 50)]
 
 

@@ -95,17 +95,17 @@ ROLLBACKS = [
 @pytest.fixture
 def requested(monkeypatch):
     """What the use case behind a command was called with; its outcome is that nothing is to be done."""
-    found = []
+    rows = []
 
     def run(session, request):
-        found.append((session, request))
+        rows.append((session, request))
         return OperationOutcome.nothing_to_do(session, "nothing to do")
 
     session = MemorySession()
     monkeypatch.setattr(rollout, "run", run)
     monkeypatch.setattr(rollback, "run", run)
     monkeypatch.setattr("mpctl.app.session.open.open_local", lambda place, console, name, **_gone: session)
-    return found
+    return rows
 
 
 @pytest.mark.parametrize(("arguments", "request_"), ROLLOUTS, ids=[" ".join(a) or "none" for a, _ in ROLLOUTS])
@@ -167,8 +167,8 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
 
     typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
     elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
-    own = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
-    assert own - elsewhere <= typed | {"--calibrate"}
+    opts = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
+    assert opts - elsewhere <= typed | {"--calibrate"}
 
 
 SUMMARY = """\

@@ -66,15 +66,15 @@ def test_a_duration_of_nothing(text):
 
 
 def test_files_complete_wherever_an_option_is_a_file():
-    found = [
+    rows = [
         (path, param)
         for path, command in COMMANDS
         for param in command.params
         if isinstance(param, click.Option) and "FILE" in (param.metavar or "") and "@FILE" not in param.metavar
     ]
-    assert len(found) > 10
+    assert len(rows) > 10
     named_otherwise = {"--dataset"}
-    for path, param in found:
+    for path, param in rows:
         if not named_otherwise & {*param.opts}:
             (item,) = param.type.shell_complete(click.Context(click.Command("x")), param, "se")
             assert item.type == "file", (path, param.opts)

@@ -16,13 +16,13 @@ MPCTL = [sys.executable, "-m", "mpctl.cli.main"]
 
 @pytest.fixture
 def environment(tmp_path):
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("MPCTL_", "_MPCTL"))}
+    items = {k: v for k, v in os.environ.items() if not k.startswith(("MPCTL_", "_MPCTL"))}
     shim = tmp_path / "bin" / "mpctl"
     shim.parent.mkdir()
     shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m mpctl.cli.main "$@"\n')
     shim.chmod(0o755)
     path = f"{shim.parent}:{os.environ['PATH']}"
-    return {**kept, "PATH": path, "MPCTL_STATE_DIR": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
+    return {**items, "PATH": path, "MPCTL_STATE_DIR": str(tmp_path / "state"), "XDG_CONFIG_HOME": str(tmp_path)}
 
 
 def complete(environment, tmp_path, *words):
@@ -62,9 +62,9 @@ def test_bash_completes_files_and_contexts(environment, tmp_path):
     (tmp_path / "other").write_text(json.dumps({"contexts": [{"name": "elsewhere"}]}))
     environment = environment | {"KUBECONFIG": str(tmp_path / "kube")}
     for words in (["render", "-f"], ["local", "up", "-f"], ["rollout", "--policy"], ["--kubeconfig"]):
-        asked = {**environment, "_MPCTL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words) + 1)}
-        asked["COMP_WORDS"] = " ".join(["mpctl", *words, "ser"])
-        done = subprocess.run(MPCTL, env=asked, cwd=tmp_path, capture_output=True, text=True, check=True)
+        fields = {**environment, "_MPCTL_COMPLETE": "bash_complete", "COMP_CWORD": str(len(words) + 1)}
+        fields["COMP_WORDS"] = " ".join(["mpctl", *words, "ser"])
+        done = subprocess.run(MPCTL, env=fields, cwd=tmp_path, capture_output=True, text=True, check=True)
         assert done.stdout == "file,ser\n", words
     assert complete(environment, tmp_path, "mpctl", "rollout", "--context", "pr") == ["preview", "prod"]
     assert complete(environment, tmp_path, "mpctl", "--context", "d") == ["dev"]

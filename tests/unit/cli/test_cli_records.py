@@ -17,9 +17,9 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def schema():
-    found = json.loads((ROOT / "docs" / "schema" / "records.json").read_text())
-    jsonschema.Draft202012Validator.check_schema(found)
-    return found
+    record = json.loads((ROOT / "docs" / "schema" / "records.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(record)
+    return record
 
 
 def test_every_kind_that_a_command_prints_is_in_the_schema(schema):

@@ -106,24 +106,24 @@ def test_every_format_of_every_listing(cli, command, output):
 
 def options_of(text):
     """Every option of a help text with its lines of explanation, by section."""
-    found, section = {}, ""
+    entries, section = {}, ""
     for line in text.splitlines():
         if re.match(r"[A-Z][\w ]+:$", line):
             section = line[:-1]
         elif re.match(r"  -", line):
             name, _, rest = line.strip().partition("  ")
-            last = found.setdefault((section, name), [rest.strip()] if rest.strip() else [])
+            last = entries.setdefault((section, name), [rest.strip()] if rest.strip() else [])
         elif section and line.startswith(" " * 28):
             last.append(line.strip())
-    return found
+    return entries
 
 
 def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli):
     text = cli("rollout", "--help").out
-    found = options_of(text)
-    assert list(dict.fromkeys(section for section, _ in found)) == [
+    options = options_of(text)
+    assert list(dict.fromkeys(section for section, _ in options)) == [
         *("Speculation", "Draft and staging", "Measurement", "Gate", "Traffic", "Execution", "Output", "Global"),
     ]
-    assert len(found) > 50
-    assert {name: lines for (_, name), lines in found.items() if not 1 <= len(lines) <= 2} == {}
+    assert len(options) > 50
+    assert {name: lines for (_, name), lines in options.items() if not 1 <= len(lines) <= 2} == {}
     assert text.index("Examples:") < text.index("Speculation:")

@@ -122,9 +122,9 @@ def test_a_cluster_that_is_named_is_meant(cli):
 def test_a_service_that_is_not_on_this_machine_may_be_in_the_cluster(cli):
     Path("config").write_text("current-context: prod\n")
     cli.env(KUBECONFIG="config")
-    asked = cli("status", "demo", "--platform", "local")
-    assert "service demo: not found on this machine" in asked.err
-    assert "use --platform kubernetes for the cluster of the kubeconfig" in asked.err
+    result = cli("status", "demo", "--platform", "local")
+    assert "service demo: not found on this machine" in result.err
+    assert "use --platform kubernetes for the cluster of the kubeconfig" in result.err
     cli.env(KUBECONFIG="none")
     assert "--platform kubernetes" not in cli("status", "demo", "--platform", "local").err
 

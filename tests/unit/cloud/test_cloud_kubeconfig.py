@@ -57,8 +57,8 @@ def test_everything_foreign_stays_as_it_was_written(path: Path) -> None:
     path.chmod(0o640)
     written = write_entry(path, ENTRY)
     text = path.read_text()
-    kept = [line for line in FOREIGN.splitlines() if line not in text.splitlines()]
-    assert kept == []
+    lines = [line for line in FOREIGN.splitlines() if line not in text.splitlines()]
+    assert lines == []
     assert yaml.safe_load(text)["current-context"] == "minikube"
     assert not written.current
     assert written.backup is not None

@@ -18,9 +18,9 @@ from mpctl.methods.preflight import drain
 
 
 def test_a_cluster_in_order_has_nothing_against_it_and_says_what_was_checked():
-    found = diagnose(facts())
-    assert said(found) == set()
-    assert {f.id for f in found} >= {
+    findings = diagnose(facts())
+    assert said(findings) == set()
+    assert {f.id for f in findings} >= {
         *("dra-api", "kserve-version", "kserve-webhook", "dra-driver", "dra-slices", "rights"),
     }
 
@@ -53,9 +53,9 @@ def test_groups_that_are_not_served(group, expected):
 
 def test_beta_dra_alone_is_not_enough():
     groups = {**facts().groups, "resource.k8s.io": ("v1beta1",)}
-    found = next(f for f in diagnose(facts(groups=groups)) if f.id == "dra-api")
-    assert found.severity == "fail"
-    assert "v1beta1" in found.cause
+    finding = next(f for f in diagnose(facts(groups=groups)) if f.id == "dra-api")
+    assert finding.severity == "fail"
+    assert "v1beta1" in finding.cause
 
 
 UNREADABLE = sorted(healthy())
@@ -64,10 +64,10 @@ REQUIRED = {"name", "metadata", "driver", "pool", "device"}  # the API server re
 
 @given(st.sets(st.sampled_from(UNREADABLE)))
 def test_what_could_not_be_looked_at_is_said_and_never_taken_for_absent(hidden):
-    seen = facts(unread=dict.fromkeys(hidden, "forbidden"))
-    found = diagnose(seen)
-    assert {name for f in found if f.id == "unread" for name in f.subject.split(", ")} == hidden
-    assert not [f for f in found if f.severity in ("fail", "warn")]
+    actual_facts = facts(unread=dict.fromkeys(hidden, "forbidden"))
+    findings = diagnose(actual_facts)
+    assert {name for f in findings if f.id == "unread" for name in f.subject.split(", ")} == hidden
+    assert not [f for f in findings if f.severity in ("fail", "warn")]
 
 
 @given(st.data())
@@ -88,16 +88,16 @@ def test_any_hole_in_the_objects_is_survived(data):
                 here.pop(key)
             break
         here = here[key]
-    found = diagnose(facts(copy.deepcopy(objects)))
-    assert [f.severity for f in found] == sorted((f.severity for f in found), key=SEVERITIES.index)
+    findings = diagnose(facts(copy.deepcopy(objects)))
+    assert [f.severity for f in findings] == sorted((f.severity for f in findings), key=SEVERITIES.index)
 
 
 def test_every_finding_is_documented_and_every_documented_one_exists():
     source = Path(plan_doctor.__file__).parent
     files = [*source.glob("*.py"), Path(drain.__file__)]
     calls = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
-    made = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")]
-    words = [c.value for name in made for c in ast.walk(name) if isinstance(c, ast.Constant)]
+    args = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")]
+    words = [c.value for name in args for c in ast.walk(name) if isinstance(c, ast.Constant)]
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text()
     table = page[page.index("## Findings") : page.index("## Why a chart")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]

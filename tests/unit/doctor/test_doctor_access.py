@@ -28,14 +28,14 @@ def test_each_fault_is_found_and_nothing_else(name):
 
 def test_candidates_that_are_still_there():
     objects = healthy()
-    left = service("qwen-candidate")
-    left["metadata"]["labels"]["mpctl.dev/service"] = "qwen"
-    left["metadata"]["annotations"]["mpctl.dev/arm"] = "arm-0123456789"
-    objects["inferenceservices"].append(left)
+    actual_service = service("qwen-candidate")
+    actual_service["metadata"]["labels"]["mpctl.dev/service"] = "qwen"
+    actual_service["metadata"]["annotations"]["mpctl.dev/arm"] = "arm-0123456789"
+    objects["inferenceservices"].append(actual_service)
     assert said(diagnose(facts(objects))) == {("candidate-left", "note")}
     opened = {("chat", "qwen"): "op-1 (ngram)"}
     assert said(diagnose(facts(objects, unfinished=opened))) == {("unfinished", "warn")}
-    objects["inferenceservices"] = [left]
+    objects["inferenceservices"] = [actual_service]
     assert ("candidate-orphan", "warn") in said(diagnose(facts(objects)))
 
 

@@ -68,6 +68,6 @@ def test_why_a_node_publishes_nothing(labels, landed, everywhere, word):
     objects["resourceslices"] = [] if everywhere else [slice_of("gpu-b")]
     objects["nodes"] = [node("gpu-a", **labels), *([] if everywhere else [node("gpu-b")])]
     the(objects, "dra-daemonsets")["status"]["numberReady"] = landed
-    found = next(f for f in diagnose(facts(objects)) if f.id == "dra-slices" and f.severity == "fail")
-    assert word in found.fix
-    assert found.subject == "node gpu-a"
+    finding = next(f for f in diagnose(facts(objects)) if f.id == "dra-slices" and f.severity == "fail")
+    assert word in finding.fix
+    assert finding.subject == "node gpu-a"

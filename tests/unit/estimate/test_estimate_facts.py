@@ -62,9 +62,9 @@ def facts(*args, model="Qwen/Qwen2.5-7B", **known):
     ],
 )
 def test_served_context_is_the_flag_before_the_checkpoint(args, target, context):
-    found = facts(*args, target=target).served_context
-    assert found == context
-    assert type(found) is type(context)
+    served_context = facts(*args, target=target).served_context
+    assert served_context == context
+    assert type(served_context) is type(context)
 
 
 @pytest.mark.parametrize(
@@ -99,8 +99,8 @@ def test_served_context_is_the_flag_before_the_checkpoint(args, target, context)
 )
 def test_thinking(model, template, kwargs, thinking):
     args = [] if kwargs is None else ["--default-chat-template-kwargs", kwargs]
-    found = facts(*args, model=model, target=ModelFacts(template_thinks=template))
-    assert found.thinking is thinking
+    actual_facts = facts(*args, model=model, target=ModelFacts(template_thinks=template))
+    assert actual_facts.thinking is thinking
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_what_the_targets_weights_take_once_they_are_loaded(args, target, gib):
 
 def test_what_was_measured_elsewhere_is_passed_on():
     draft = ModelFacts(family="llama", context=2048, params_b=0.5, tokenizer_digest="d", draft_kind="eagle3")
-    found = facts_of(
+    actual_facts = facts_of(
         service(),
         engine_version="0.32.0",
         target=ModelFacts(tokenizer_digest="t", moe=True),
@@ -168,10 +168,10 @@ def test_what_was_measured_elsewhere_is_passed_on():
         concurrency=8,
         temperature=0.0,
     )
-    assert (found.engine_version, found.draft_kind) == ("0.32.0", "eagle3")
-    assert (found.draft_context, found.draft_params_b, found.draft_family) == (2048, 0.5, "llama")
-    assert (found.target_tokenizer_digest, found.draft_tokenizer_digest) == ("t", "d")
-    assert (found.concurrency, found.temperature) == (8, 0.0)
+    assert (actual_facts.engine_version, actual_facts.draft_kind) == ("0.32.0", "eagle3")
+    assert (actual_facts.draft_context, actual_facts.draft_params_b, actual_facts.draft_family) == (2048, 0.5, "llama")
+    assert (actual_facts.target_tokenizer_digest, actual_facts.draft_tokenizer_digest) == ("t", "d")
+    assert (actual_facts.concurrency, actual_facts.temperature) == (8, 0.0)
 
 
 QWEN3 = {
@@ -183,17 +183,17 @@ QWEN3 = {
 
 
 def test_a_plain_checkpoint():
-    found = describe_model(
+    model = describe_model(
         QWEN3, weight_bytes=16_000_000_000, tokenizer=TokenizerDigests("t", "a"), chat_template=THINKS
     )
-    assert found == ModelFacts(
+    assert model == ModelFacts(
         family="qwen3",
         context=40960,
         params_b=8.0,
         weight_bytes=16_000_000_000,
         tokenizer_digest="t",
         added_tokens_digest="a",
-        template_digest=found.template_digest,
+        template_digest=model.template_digest,
         moe=False,
         quantization="none",
         template_thinks=True,
@@ -204,8 +204,8 @@ def test_a_plain_checkpoint():
 
 
 def test_an_empty_config_knows_nothing():
-    found = describe_model({})
-    known = (found.family, found.context, found.params_b, found.template_thinks, found.draft_kind, found.mtp_layers)
+    model = describe_model({})
+    known = (model.family, model.context, model.params_b, model.template_thinks, model.draft_kind, model.mtp_layers)
     assert known == (None,) * 6
 
 
@@ -337,8 +337,8 @@ def test_the_same_format_is_not_the_same_quantisation(ours, theirs, flag, verdic
         for groups in (ours, theirs)
     )
     spec, _ = build("eagle3", draft="/models/draft")
-    found = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), target=target, draft=draft))}
-    assert found["quantization-mismatch"] == verdict
+    verdicts_by_id = {one.id: one.verdict for one in match(spec, facts_of(service(*flag), target=target, draft=draft))}
+    assert verdicts_by_id["quantization-mismatch"] == verdict
 
 
 @pytest.mark.parametrize(
@@ -429,11 +429,11 @@ def test_the_targets_name_from_its_storage():
     ],
 )
 def test_heads_that_run_under_another_methods_name_are_told_by_their_architecture(config, kind):
-    found = describe_model({**config, "block_size": 8})
-    assert (found.draft_kind, found.block_size) == (kind, 8)
-    assert found.architectures == (tuple(config["architectures"]) if "architectures" in config else None)
+    model = describe_model({**config, "block_size": 8})
+    assert (model.draft_kind, model.block_size) == (kind, 8)
+    assert model.architectures == (tuple(config["architectures"]) if "architectures" in config else None)
 
 
 def test_the_block_size_may_stand_in_a_part_of_the_configuration():
-    found = describe_model({"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}})
-    assert found.block_size == 16
+    model = describe_model({"architectures": ["DFlashDraftModel"], "dflash_config": {"block_size": 16}})
+    assert model.block_size == 16

@@ -48,8 +48,8 @@ LOGGED = [
 
 @pytest.mark.parametrize(("name", "target", "draft", "tp", "gib", "logged"), LOGGED, ids=[row[0] for row in LOGGED])
 def test_the_logged_pools_within_one_percent(name, target, draft, tp, gib, logged):
-    found = pool_tokens(gib * GIB, target.kv_bytes_per_token(tensor_parallel=tp), draft(tp))
-    assert found == pytest.approx(logged, rel=0.01)
+    actual_pool_tokens = pool_tokens(gib * GIB, target.kv_bytes_per_token(tensor_parallel=tp), draft(tp))
+    assert actual_pool_tokens == pytest.approx(logged, rel=0.01)
 
 
 # Draft, its logged loaded GiB on one GPU, pool after as logged; from the same logs.
@@ -65,16 +65,18 @@ JOINED = [
 
 @pytest.mark.parametrize(("target", "draft", "served", "log", "after"), JOINED)
 def test_the_range_after_a_draft_joins_holds_what_was_logged(target, draft, served, log, after):
-    found = estimate(target, draft, served, log=log)
-    assert found.after.low * 0.98 <= after <= found.after.high * 1.02
-    assert (found.after.high - found.after.low) / found.before.low < 0.06
+    actual_estimate = estimate(target, draft, served, log=log)
+    assert actual_estimate.after.low * 0.98 <= after <= actual_estimate.after.high * 1.02
+    assert (actual_estimate.after.high - actual_estimate.after.low) / actual_estimate.before.low < 0.06
 
 
 def test_a_pool_from_specifications_holds_what_was_logged():
-    found = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), target_gib=QWEN32.bf16_gib)
-    assert found.basis == "specifications"
-    assert found.before.low <= 69232 <= found.before.high
-    assert found.after.low <= 47264 <= found.after.high
+    actual_estimate = estimate(
+        QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), target_gib=QWEN32.bf16_gib
+    )
+    assert actual_estimate.basis == "specifications"
+    assert actual_estimate.before.low <= 69232 <= actual_estimate.before.high
+    assert actual_estimate.after.low <= 47264 <= actual_estimate.after.high
 
 
 def test_a_kv_cache_in_fp8_does_not_halve_the_weights():
@@ -124,8 +126,8 @@ def test_on_a_cpu_only_the_drafts_kv_counts():
     log = KvLog("CPU", 160_000, 1.0)
     shape = Shape(4, 64, 4, 2, 16, 512)
     per = shape.kv_bytes_per_token()
-    found = estimate(shape, DraftMemory(50.0, per), Served(1536), log=log)
-    assert found.after.low == found.after.high == pool_tokens(GIB, per, per)
+    actual_estimate = estimate(shape, DraftMemory(50.0, per), Served(1536), log=log)
+    assert actual_estimate.after.low == actual_estimate.after.high == pool_tokens(GIB, per, per)
 
 
 def test_suggestions_come_together_and_a_pool_without_room_is_refused():
@@ -153,9 +155,13 @@ def test_suggestions_come_together_and_a_pool_without_room_is_refused():
 @patient
 @given(st.floats(0, 100), st.integers(1, 10**6), st.integers(0, 10**6))
 def test_a_pool_is_whole_blocks_that_fit(gib, target, draft):
-    found = pool_tokens(gib * GIB, target, draft)
-    assert found % BLOCK == 0
-    assert found * (target + draft) <= gib * GIB < (found + BLOCK) * (target + draft) * (1 + 1e-9) + 1
+    actual_pool_tokens = pool_tokens(gib * GIB, target, draft)
+    assert actual_pool_tokens % BLOCK == 0
+    assert (
+        actual_pool_tokens * (target + draft)
+        <= gib * GIB
+        < (actual_pool_tokens + BLOCK) * (target + draft) * (1 + 1e-9) + 1
+    )
 
 
 LINES = """\
@@ -185,11 +191,11 @@ def test_any_text_is_read_without_an_error(text):
 
 
 def test_the_log_beside_the_estimate():
-    found = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), log=read_log(LINES))
-    assert "69,232" in found.text()
-    assert "inside the estimate" in compare_with_log(found, "GPU KV cache size: 47,264 tokens")
-    assert "outside the estimate" in compare_with_log(found, "GPU KV cache size: 30,000 tokens")
-    assert compare_with_log(found, "") is None
+    actual_estimate = estimate(QWEN32, DraftMemory(2.91, 4096), Served(5000, 93.1, 0.9, 1024), log=read_log(LINES))
+    assert "69,232" in actual_estimate.text()
+    assert "inside the estimate" in compare_with_log(actual_estimate, "GPU KV cache size: 47,264 tokens")
+    assert "outside the estimate" in compare_with_log(actual_estimate, "GPU KV cache size: 30,000 tokens")
+    assert compare_with_log(actual_estimate, "") is None
     assert "nothing was estimated" in compare_with_log(None, "GPU KV cache size: 30,000 tokens")
 
 

@@ -49,8 +49,8 @@ def test_no_measured_prompt_is_asked():
 def test_a_users_own_tools_come_with_their_prompt():
     tools = [{"type": "function", "function": {"name": "look"}}]
     messages = [{"role": "user", "content": "m"}]
-    own = CHAT + json.dumps({"messages": messages, "tools": tools})
-    workload = replace(WORKLOAD, traffic=(Traffic("a", (own, *WORKLOAD.traffic[0].prompts)),))
+    chat = CHAT + json.dumps({"messages": messages, "tools": tools})
+    workload = replace(WORKLOAD, traffic=(Traffic("a", (chat, *WORKLOAD.traffic[0].prompts)),))
     asks = asks_of(workload, QUICK, context_tokens=CONTEXT)
     assert {"messages": messages, "tools": tools} in [ask.body for ask in asks]
 

@@ -190,8 +190,8 @@ spreads = st.none() | st.tuples(seconds, seconds, seconds)
 @few
 @given(st.lists(samples, max_size=4), st.floats(0.1, 99), st.integers(0, 9), spreads)
 def test_blocks_round_trip_through_json(some, duration, repeat, steps):
-    made = Block("baseline", EDITS, repeat, STARTED, duration, tuple(some), block("candidate").window, steps)
-    assert Block.from_record(json.loads(json.dumps(made.to_record()))) == made
+    actual_block = Block("baseline", EDITS, repeat, STARTED, duration, tuple(some), block("candidate").window, steps)
+    assert Block.from_record(json.loads(json.dumps(actual_block.to_record()))) == actual_block
 
 
 def test_a_real_block_round_trips():

@@ -35,9 +35,9 @@ def told(firsts, rests, **changes):
 
 
 def test_a_client_without_fault_adds_nothing():
-    found = calibrate(told([0.020] * 4, [0.020] * 4), truth(4), PACE, 2)
-    assert (found.requests, found.concurrency) == (4, 2)
-    assert (found.p50_ms, found.p99_ms) == pytest.approx((0.0, 0.0), abs=1e-9)
+    calibration = calibrate(told([0.020] * 4, [0.020] * 4), truth(4), PACE, 2)
+    assert (calibration.requests, calibration.concurrency) == (4, 2)
+    assert (calibration.p50_ms, calibration.p99_ms) == pytest.approx((0.0, 0.0), abs=1e-9)
 
 
 def test_the_larger_of_first_token_and_whole_time_counts():
@@ -54,24 +54,24 @@ def busy(chunks_per_s):
 
 def test_a_client_whose_limit_is_not_known_needs_no_second_pod():
     took = told([0.020] * 8, [0.020] * 8, duration=4 * PACE.request_s * 1.2)
-    found = calibrate(took, truth(8), PACE, 2)
-    assert found.slowdown == pytest.approx(1.2)
-    assert saturation(found, busy(1e6)) == saturation(None, busy(1e6)) == ""
+    calibration = calibrate(took, truth(8), PACE, 2)
+    assert calibration.slowdown == pytest.approx(1.2)
+    assert saturation(calibration, busy(1e6)) == saturation(None, busy(1e6)) == ""
 
 
 @pytest.mark.parametrize(("pods", "share", "needed"), [(1, 0.79, None), (1, 2.0, 3), (2, 2.0, 5)])
 def test_a_saturated_client_names_the_pods_that_keep_up_with_the_engine(pods, share, needed):
     took = told([0.020] * 16, [0.020] * 16, duration=2 * PACE.request_s * 3.0)
-    found = calibrate(took, truth(16), PACE, 8, pods=pods)
-    said = saturation(found, busy(share * found.chunks_per_s))
-    assert (f"--load-pods {needed} " in said) if needed else not said
+    calibration = calibrate(took, truth(16), PACE, 8, pods=pods)
+    actual_saturation = saturation(calibration, busy(share * calibration.chunks_per_s))
+    assert (f"--load-pods {needed} " in actual_saturation) if needed else not actual_saturation
 
 
 def test_the_tail_is_the_slowest_of_a_hundred():
     firsts = [0.021] * 98 + [0.120, 0.220]
-    found = calibrate(told(firsts, [0.020] * 100), truth(100), PACE, 1)
-    assert found.p50_ms == pytest.approx(1.0)
-    assert found.p99_ms == pytest.approx(100.0)
+    calibration = calibrate(told(firsts, [0.020] * 100), truth(100), PACE, 1)
+    assert calibration.p50_ms == pytest.approx(1.0)
+    assert calibration.p99_ms == pytest.approx(100.0)
 
 
 def test_answers_are_paired_by_number_in_whatever_order_the_server_gave_them():
@@ -79,8 +79,8 @@ def test_answers_are_paired_by_number_in_whatever_order_the_server_gave_them():
         {"number": 1.0, "first_s": 0.5, "last_s": 0.6},
         {"number": 0.0, "first_s": 0.020, "last_s": 0.040},
     ]
-    found = calibrate(told([0.020, 0.5], [0.020, 0.1]), server, PACE, 2)
-    assert found.p99_ms == pytest.approx(0.0, abs=1e-9)
+    calibration = calibrate(told([0.020, 0.5], [0.020, 0.1]), server, PACE, 2)
+    assert calibration.p99_ms == pytest.approx(0.0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_what_cannot_be_trusted_is_refused(changes, message):
 @given(st.lists(st.floats(-0.01, 1.0), min_size=1, max_size=50))
 def test_quantiles_are_ordered_and_never_negative(errors):
     count = len(errors)
-    found = calibrate(told([0.020 + e for e in errors], [0.020] * count), truth(count), PACE, 1)
-    assert 0.0 <= found.p50_ms <= found.p99_ms <= max(*errors, 0.0) * 1000 + 1e-6
+    calibration = calibrate(told([0.020 + e for e in errors], [0.020] * count), truth(count), PACE, 1)
+    assert 0.0 <= calibration.p50_ms <= calibration.p99_ms <= max(*errors, 0.0) * 1000 + 1e-6
 
 
 def test_how_many_requests():
@@ -132,8 +132,8 @@ def test_the_server_streams_several_tokens_in_a_chunk_and_tells_when():
             assert len(chunks) == PACE.chunks
             assert all(len(c.split()) == PACE.per_chunk for c in chunks)
             assert records[-1]["usage"]["completion_tokens"] == PACE.tokens
-        found = httpx.get(f"{base}/truth", trust_env=False).json()
+        record = httpx.get(f"{base}/truth", trust_env=False).json()
         server.stdin.close()
     assert server.returncode == 0
-    assert [t["number"] for t in found] == [0.0, 1.0]
-    assert all(t["first_s"] >= PACE.ttft_s and t["last_s"] >= PACE.request_s for t in found)
+    assert [t["number"] for t in record] == [0.0, 1.0]
+    assert all(t["first_s"] >= PACE.ttft_s and t["last_s"] >= PACE.request_s for t in record)

@@ -45,14 +45,16 @@ ALONE = run(block("baseline", 0), block("baseline", 1, ("c", "d")), name="two")
 def test_the_worse_calibration_stands_for_both():
     good, bad = Calibration(1.0, 5.0, 75, 8), Calibration(1.0, 50.0, 75, 8)
     for one, two in ((good, bad), (bad, good)):
-        made = combine(replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate")
-        assert made.calibration == bad
+        combination = combine(replace(BOTH, calibration=one), "baseline", replace(BOTH, calibration=two), "candidate")
+        assert combination.calibration == bad
     assert combine(replace(BOTH, calibration=good), "baseline", BOTH, "candidate").calibration is None
 
 
 def test_answers_of_another_limit_are_no_comparison():
-    found = differences(replace(BOTH, max_tokens=32), "baseline", replace(BOTH, max_tokens=256), "candidate")
-    assert found == ("limit of an answer: 32 and 256 tokens",)
+    actual_differences = differences(
+        replace(BOTH, max_tokens=32), "baseline", replace(BOTH, max_tokens=256), "candidate"
+    )
+    assert actual_differences == ("limit of an answer: 32 and 256 tokens",)
 
 
 @pytest.mark.parametrize(
@@ -71,22 +73,22 @@ def test_an_arm_that_is_not_there():
 
 
 def test_blocks_with_the_same_prompts_are_paired_wherever_they_stood():
-    one = run(block("baseline", 0, ("c", "d")), block("baseline", 1), block("candidate", 1, ("x", "y")))
-    made = combine(one, "baseline", ALONE, "baseline")
-    assert [(b.arm, b.repeat, tuple(s.prompt for s in b.samples)) for b in made.blocks] == [
+    result = run(block("baseline", 0, ("c", "d")), block("baseline", 1), block("candidate", 1, ("x", "y")))
+    combination = combine(result, "baseline", ALONE, "baseline")
+    assert [(b.arm, b.repeat, tuple(s.prompt for s in b.samples)) for b in combination.blocks] == [
         ("baseline", 0, ("c", "d")),
         ("candidate", 0, ("c", "d")),
         ("baseline", 1, ("a", "b")),
         ("candidate", 1, ("a", "b")),
     ]
-    assert set(made.arms) == {"baseline", "candidate"}
-    assert made.id == "one:baseline and two:baseline"
+    assert set(combination.arms) == {"baseline", "candidate"}
+    assert combination.id == "one:baseline and two:baseline"
 
 
 def test_a_block_is_used_once():
     twice = run(block("baseline", 0), block("baseline", 1))
-    made = combine(twice, "baseline", BOTH, "candidate")
-    assert len(made.blocks) == 2
+    combination = combine(twice, "baseline", BOTH, "candidate")
+    assert len(combination.blocks) == 2
 
 
 @pytest.mark.parametrize(
@@ -113,9 +115,9 @@ def test_nothing_in_common_cannot_be_compared(other):
     ],
 )
 def test_what_was_measured_differently_is_named(second, told):
-    found = differences(BOTH, "candidate", second, "candidate")
-    assert len(found) == len(told)
-    assert all(f.startswith(t) for f, t in zip(found, told, strict=True))
+    actual_differences = differences(BOTH, "candidate", second, "candidate")
+    assert len(actual_differences) == len(told)
+    assert all(f.startswith(t) for f, t in zip(actual_differences, told, strict=True))
 
 
 @pytest.mark.parametrize(

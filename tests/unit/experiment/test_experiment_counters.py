@@ -65,31 +65,45 @@ def test_on_and_idle_is_zero_off_is_none():
 
 
 def test_the_window_of_a_speculating_engine():
-    seen = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
-    assert seen.speculating
-    assert seen.steps == 2926 + 33 == 2959  # vllm:iteration_tokens_total_count of the same reading, one at a time
-    assert seen.tokens_per_step == pytest.approx(8252 / 2959)
-    assert seen.acceptance_rate == pytest.approx(5331 / 9806)
-    assert seen.acceptance_length == pytest.approx(1 + 5331 / 1983)
-    assert seen.coverage == pytest.approx(1983 / 2959)
-    assert seen.prefix_hit_share == 0.0
-    assert seen.position_rates == pytest.approx((0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5)
-    assert seen.acceptance_length > seen.tokens_per_step  # what counting only drafted steps overstates
-    assert seen.queue_wait_ms == pytest.approx(1.3882 / 33, abs=1e-4)
+    actual_window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert actual_window.speculating
+    assert (
+        actual_window.steps == 2926 + 33 == 2959
+    )  # vllm:iteration_tokens_total_count of the same reading, one at a time
+    assert actual_window.tokens_per_step == pytest.approx(8252 / 2959)
+    assert actual_window.acceptance_rate == pytest.approx(5331 / 9806)
+    assert actual_window.acceptance_length == pytest.approx(1 + 5331 / 1983)
+    assert actual_window.coverage == pytest.approx(1983 / 2959)
+    assert actual_window.prefix_hit_share == 0.0
+    assert actual_window.position_rates == pytest.approx((0.71256, 0.59707, 0.51538, 0.46193, 0.40141), abs=1e-5)
+    assert (
+        actual_window.acceptance_length > actual_window.tokens_per_step
+    )  # what counting only drafted steps overstates
+    assert actual_window.queue_wait_ms == pytest.approx(1.3882 / 33, abs=1e-4)
 
 
 def test_the_window_of_a_plain_engine():
-    seen = Window.between(captured("baseline_before_requests"), captured("baseline_after_load"))
-    assert not seen.speculating
-    assert (seen.generation_tokens, seen.tokens_per_step) == (9180.0, 1.0)
-    assert (seen.steps, seen.acceptance_rate, seen.acceptance_length, seen.coverage) == (None, None, None, None)
-    assert seen.position_rates == ()
+    actual_window = Window.between(captured("baseline_before_requests"), captured("baseline_after_load"))
+    assert not actual_window.speculating
+    assert (actual_window.generation_tokens, actual_window.tokens_per_step) == (9180.0, 1.0)
+    assert (
+        actual_window.steps,
+        actual_window.acceptance_rate,
+        actual_window.acceptance_length,
+        actual_window.coverage,
+    ) == (None, None, None, None)
+    assert actual_window.position_rates == ()
 
 
 def test_nothing_done_has_no_ratios():
     idle = captured("ngram_before_requests")
-    seen = Window.between(idle, idle)
-    assert (seen.tokens_per_step, seen.acceptance_rate, seen.coverage, seen.queue_wait_ms) == (None,) * 4
+    actual_window = Window.between(idle, idle)
+    assert (
+        actual_window.tokens_per_step,
+        actual_window.acceptance_rate,
+        actual_window.coverage,
+        actual_window.queue_wait_ms,
+    ) == (None,) * 4
     off = captured("baseline_before_requests")
     assert Window.between(off, off).tokens_per_step is None
 
@@ -252,14 +266,14 @@ def test_a_window_is_the_difference():
 
 def test_the_slowest_requests_by_the_engines_own_histogram():
     """One of 33 requests had its first token after 1 to 2.5 s; a hundredth of 33 is less than one request."""
-    seen = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
-    assert seen.ttft_p99_ms == 2500.0
-    assert seen.ttft_ms < 110
-    assert Window.total((seen, seen)).ttft_p99_ms == 2500.0
-    assert Window.total((seen, replace(seen, ttft_buckets=()))).ttft_p99_ms is None
-    assert replace(seen, ttft_count=None).ttft_p99_ms is None
-    assert replace(seen, ttft_count=100.0).ttft_p99_ms is None  # above the last bound
-    assert decode(Window, encode(seen)) == seen
+    actual_window = Window.between(captured("ngram_before_requests"), captured("ngram_after_load"))
+    assert actual_window.ttft_p99_ms == 2500.0
+    assert actual_window.ttft_ms < 110
+    assert Window.total((actual_window, actual_window)).ttft_p99_ms == 2500.0
+    assert Window.total((actual_window, replace(actual_window, ttft_buckets=()))).ttft_p99_ms is None
+    assert replace(actual_window, ttft_count=None).ttft_p99_ms is None
+    assert replace(actual_window, ttft_count=100.0).ttft_p99_ms is None  # above the last bound
+    assert decode(Window, encode(actual_window)) == actual_window
 
 
 def test_the_quantile_is_of_the_window_alone():
@@ -336,11 +350,11 @@ def test_positions_must_add_up_to_the_accepted():
 def test_steps_are_those_that_the_engine_made(generated, drafts, accepted, steps):
     """Generated minus accepted tokens is too few where the ends of drafts are cut off."""
     requests = 12.0
-    seen = window(generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests)
-    assert seen.steps == steps
-    assert seen.tokens_per_step == generated / steps
-    assert seen.coverage == drafts / steps
-    floor = replace(seen, itl_count=None).steps
+    actual_window = window(generated, drafts, 8 * drafts, accepted, itl_count=steps - requests, ttft_count=requests)
+    assert actual_window.steps == steps
+    assert actual_window.tokens_per_step == generated / steps
+    assert actual_window.coverage == drafts / steps
+    floor = replace(actual_window, itl_count=None).steps
     assert floor is not None
     assert drafts + requests <= floor <= steps  # without the engine's count
 
@@ -410,17 +424,23 @@ def test_the_identities_hold_for_any_number_of_engines(after, drawn):
         (accepted[: drawn.draw(st.integers(0, len(accepted)))], drawn.draw(st.integers(0, undrafted)))
         for accepted, undrafted in after
     ]
-    seen = Window.between(Counters.parse(exposition(before)), Counters.parse(exposition(after)))
+    actual_window = Window.between(Counters.parse(exposition(before)), Counters.parse(exposition(after)))
     new = [a for (late, _), (early, _) in zip(after, before, strict=True) for a in late[len(early) :]]
     undrafted = sum(late - early for (_, late), (_, early) in zip(after, before, strict=True))
-    assert (seen.drafts, seen.accepted, seen.draft_tokens) == (len(new), sum(new), 4 * len(new))
-    assert seen.steps == (len(new) + undrafted or None)
+    assert (actual_window.drafts, actual_window.accepted, actual_window.draft_tokens) == (
+        len(new),
+        sum(new),
+        4 * len(new),
+    )
+    assert actual_window.steps == (len(new) + undrafted or None)
     if new:
-        assert seen.acceptance_length == pytest.approx(1 + sum(seen.position_rates))
-        assert seen.acceptance_rate == pytest.approx(sum(seen.position_rates) / 4)
-        assert list(seen.position_rates) == sorted(seen.position_rates, reverse=True)
-        assert seen.tokens_per_step == pytest.approx(1 + seen.coverage * (seen.acceptance_length - 1))
-    assert decode(Window, encode(seen)) == seen
+        assert actual_window.acceptance_length == pytest.approx(1 + sum(actual_window.position_rates))
+        assert actual_window.acceptance_rate == pytest.approx(sum(actual_window.position_rates) / 4)
+        assert list(actual_window.position_rates) == sorted(actual_window.position_rates, reverse=True)
+        assert actual_window.tokens_per_step == pytest.approx(
+            1 + actual_window.coverage * (actual_window.acceptance_length - 1)
+        )
+    assert decode(Window, encode(actual_window)) == actual_window
 
 
 @few

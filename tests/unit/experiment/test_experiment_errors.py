@@ -14,9 +14,9 @@ from mpctl.gate.rule import Outcome
 
 def failing(arm, repeat, errors, **more):
     """A block whose requests failed with these errors; an empty one was answered."""
-    made = block(arm, repeat, texts=tuple(None if e else "text" for e in errors), **more)
-    samples = tuple(replace(s, error=e) for s, e in zip(made.samples, errors, strict=True))
-    return replace(made, samples=samples)
+    actual_block = block(arm, repeat, texts=tuple(None if e else "text" for e in errors), **more)
+    samples = tuple(replace(s, error=e) for s, e in zip(actual_block.samples, errors, strict=True))
+    return replace(actual_block, samples=samples)
 
 
 def errors_of(blocks):
@@ -29,8 +29,8 @@ def test_the_error_named_is_of_a_prompt_that_the_baseline_answered():
         failing("baseline", 0, ("also here", "", "")),
         failing("candidate", 0, ("fails everywhere", "", "only with drafts")),
     ]
-    found = Comparison.of(EDITS, blocks)
-    assert (found.newly_failed, found.new_error, found.candidate.first_error) == (
+    comparison = Comparison.of(EDITS, blocks)
+    assert (comparison.newly_failed, comparison.new_error, comparison.candidate.first_error) == (
         1,
         "only with drafts",
         "fails everywhere",
@@ -44,8 +44,8 @@ def test_errors_in_a_round_without_partner_are_told_and_never_a_pass():
         failing("candidate", 0, ("", "")),
         failing("candidate", 1, ("gone", "")),
     ]
-    found = Comparison.of(EDITS, blocks)
-    assert (found.newly_failed, found.unpaired_failed) == (0, 1)
+    comparison = Comparison.of(EDITS, blocks)
+    assert (comparison.newly_failed, comparison.unpaired_failed) == (0, 1)
     rule = errors_of(blocks)
     assert rule.outcome is Outcome.MISSING
     assert "1 of 4 requests failed" in rule.message

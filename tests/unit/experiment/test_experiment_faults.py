@@ -120,9 +120,9 @@ def test_a_series_duplicated_per_engine_label_is_refused_and_several_engines_are
     second = "\n".join(
         row.replace('engine="0"', 'engine="1"') for row in AFTER.split("\n") if row.startswith("vllm:spec_decode_num")
     )
-    one, two = Counters.parse(AFTER), Counters.parse(f"{AFTER}\n{second}\n")
-    assert (two.accepted, two.drafts) == (2 * one.accepted, 2 * one.drafts)
-    assert two.per_position == tuple(2 * p for p in one.per_position)
+    counters, two = Counters.parse(AFTER), Counters.parse(f"{AFTER}\n{second}\n")
+    assert (two.accepted, two.drafts) == (2 * counters.accepted, 2 * counters.drafts)
+    assert two.per_position == tuple(2 * p for p in counters.per_position)
 
 
 def test_a_stream_whose_chunks_carry_several_tokens_is_measured_right():

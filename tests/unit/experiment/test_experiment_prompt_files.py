@@ -94,7 +94,7 @@ def test_sessions_take_turns_and_keep_their_order():
 
 def test_classes_are_categories_else_kinds_and_count_every_request():
     call = [*say("do"), {"role": "tool", "content": "done", "tool_call_id": "c"}]
-    found = read_classes(
+    classes = read_classes(
         lines(
             {"category": "Writing", "prompt": "a"},
             {"category": "Writing", "prompt": "b"},
@@ -105,7 +105,7 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
         ),
         file="f",
     )
-    assert {name: (len(p.texts), p.count) for name, p in found.items()} == {
+    assert {name: (len(p.texts), p.count) for name, p in classes.items()} == {
         "Writing": (2, 3),
         "chat": (1, 1),
         "sessions": (1, 1),

@@ -16,8 +16,8 @@ def client():
     command = [sys.executable, str(SERVER), "0.02", "0.001", "4"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         base = f"http://127.0.0.1:{server.stdout.readline().strip()}"
-        with httpx.Client(base_url=base, trust_env=False) as made:
-            yield made
+        with httpx.Client(base_url=base, trust_env=False) as actual_client:
+            yield actual_client
         server.stdin.close()
         assert server.wait(10) == 0
 

@@ -92,26 +92,26 @@ def test_too_few_prompts_say_how_many_are_needed():
 
 
 def test_cells_are_every_combination():
-    made = workload(
+    actual_workload = workload(
         traffic=(traffic(200), traffic(200, "chat", share=3.0)),
         concurrency=(1, 8),
         rates=(2.5,),
         temperatures=(0.0, 0.7),
     )
-    assert [c.key for c in made.cells] == [
+    assert [c.key for c in actual_workload.cells] == [
         f"{kind}-{loop}-t{temperature}"
         for kind in ("edits", "chat")
         for temperature in ("0", "0.7")
         for loop in ("c1", "c8", "r2.5-c256")
     ]
-    assert made.shares == {"edits": 0.25, "chat": 0.75}
-    assert made.most == 8
+    assert actual_workload.shares == {"edits": 0.25, "chat": 0.75}
+    assert actual_workload.most == 8
 
 
 def test_a_block_is_long_enough_to_reach_its_concurrency():
-    made = workload(traffic=(traffic(200),), concurrency=(1, 8), rates=(50.0,))
-    assert [made.requests_of(c) for c in made.cells] == [4, 16, 4]
-    assert made.per_round == 24
+    actual_workload = workload(traffic=(traffic(200),), concurrency=(1, 8), rates=(50.0,))
+    assert [actual_workload.requests_of(c) for c in actual_workload.cells] == [4, 16, 4]
+    assert actual_workload.per_round == 24
 
 
 @few
@@ -124,37 +124,37 @@ def test_a_block_is_long_enough_to_reach_its_concurrency():
 )
 def test_no_prompt_is_sent_twice_to_an_arm(warmup, repeats, requests, spare, concurrency):
     counted = repeats * sum(max(requests, 2 * c) for c in concurrency)
-    made = workload(
+    actual_workload = workload(
         traffic=(traffic(warmup + counted + spare),),
         repeats=repeats,
         requests=requests,
         warmup=warmup,
         concurrency=tuple(concurrency),
     )
-    sent = [p for c in made.cells for r in range(repeats) for p in made.slice(c, r)]
+    sent = [p for c in actual_workload.cells for r in range(repeats) for p in actual_workload.slice(c, r)]
     assert len(sent) == len(set(sent)) == counted
-    assert {made.warmup_prompts(c) for c in made.cells} == {prompts(warmup)}
+    assert {actual_workload.warmup_prompts(c) for c in actual_workload.cells} == {prompts(warmup)}
     assert not set(sent) & set(prompts(warmup))
-    assert made.repeated("edits") == 0
-    record = json.dumps(made.to_record())
+    assert actual_workload.repeated("edits") == 0
+    record = json.dumps(actual_workload.to_record())
     assert not any(prompt in record for prompt in (*sent, *prompts(warmup)))
     again = Workload.from_record(json.loads(record))
     assert again.missing == ("edits",)
-    assert again.digest() == made.digest()
-    assert again.with_prompts({"edits": made.traffic[0].prompts}.get) == made
-    assert again.with_prompts({"edits": made.traffic[0].prompts[::-1]}.get).missing == (
-        () if len(made.traffic[0].prompts) == 1 else ("edits",)
+    assert again.digest() == actual_workload.digest()
+    assert again.with_prompts({"edits": actual_workload.traffic[0].prompts}.get) == actual_workload
+    assert again.with_prompts({"edits": actual_workload.traffic[0].prompts[::-1]}.get).missing == (
+        () if len(actual_workload.traffic[0].prompts) == 1 else ("edits",)
     )
 
 
 @few
 @given(st.integers(6, 30), st.integers(1, 6))
 def test_prompts_that_go_round_again_are_counted_and_distinct_within_a_block(count, repeats):
-    made = workload(traffic=(traffic(count),), repeats=repeats, reuse=True)
-    cell = made.cells[0]
-    assert all(len(set(made.slice(cell, r))) == 4 for r in range(repeats))
-    assert made.repeated("edits") == max(0, 4 * repeats - (count - 2))
-    assert made.repeated("edits", 1) == 0
+    actual_workload = workload(traffic=(traffic(count),), repeats=repeats, reuse=True)
+    cell = actual_workload.cells[0]
+    assert all(len(set(actual_workload.slice(cell, r))) == 4 for r in range(repeats))
+    assert actual_workload.repeated("edits") == max(0, 4 * repeats - (count - 2))
+    assert actual_workload.repeated("edits", 1) == 0
 
 
 @pytest.mark.parametrize(

@@ -144,28 +144,32 @@ def test_repeats_are_counted_over_all_cells_of_a_class_of_traffic():
     first = pair(4)
     again = [replace(b, cell=Cell("edits", 8)) for b in pair(4)]
     chat = [replace(b, cell=Cell("chat", 8)) for b in pair(4)]
-    made = Analysis.of([*first, *again, *chat], Policy())
-    assert [(c.cell.key, c.repeated, c.sent) for c in made.cells] == [
+    analysis = Analysis.of([*first, *again, *chat], Policy())
+    assert [(c.cell.key, c.repeated, c.sent) for c in analysis.cells] == [
         ("chat-c8-t0", 0, 4),
         ("edits-c1-t0", 4, 8),
         ("edits-c8-t0", 4, 8),
     ]
-    assert made.of_cell(EDITS).repeated == 4
+    assert analysis.of_cell(EDITS).repeated == 4
     with pytest.raises(KeyError):
-        made.of_cell(Cell("math", 1))
+        analysis.of_cell(Cell("math", 1))
 
 
 def test_the_time_per_token_ratio_is_the_geometric_mean_over_prompts():
     made = compared_in(rounds_of(3, faster=(2.0, 8.0)))
-    found = made.time_per_token_ratio
-    assert found.value == pytest.approx(0.25)
+    time_per_token_ratio = made.time_per_token_ratio
+    assert time_per_token_ratio.value == pytest.approx(0.25)
     assert sorted(made.time_per_token_ratios) == pytest.approx([0.125] * 3 + [0.5] * 3)
-    assert (found.n, found.low, found.high) == (3, pytest.approx(0.25 / 1.1), pytest.approx(0.25 * 1.1))
+    assert (time_per_token_ratio.n, time_per_token_ratio.low, time_per_token_ratio.high) == (
+        3,
+        pytest.approx(0.25 / 1.1),
+        pytest.approx(0.25 * 1.1),
+    )
 
 
 def test_engine_clocks_are_preferred_and_the_client_stands_in_for_both():
-    own = {"ttft_seconds": 1.0, "ttft_count": 10.0, "tpot_seconds": 0.1, "tpot_count": 10.0}
-    timed = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3)]
+    fields = {"ttft_seconds": 1.0, "ttft_count": 10.0, "tpot_seconds": 0.1, "tpot_count": 10.0}
+    timed = [replace(b, window=replace(b.window, **fields)) for b in rounds_of(3)]
     assert compared_in(timed).intervals["ttft"].value == pytest.approx(1.0)
     mixed = [b if b.arm == BASELINE else replace(b, window=window(100.0)) for b in timed]
     slow = [

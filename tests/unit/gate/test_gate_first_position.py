@@ -67,8 +67,8 @@ def test_more_accepted_never_looks_worse(drafts, accepted):
 
 
 def test_it_is_read_from_the_counters_of_position_0():
-    seen = window(drafts=80.0, draft_tokens=240.0, accepted=90.0, per_position=(60.0, 20.0, 10.0))
-    assert FirstPosition.of(Policy(), seen) == counted(80, 60)
+    actual_window = window(drafts=80.0, draft_tokens=240.0, accepted=90.0, per_position=(60.0, 20.0, 10.0))
+    assert FirstPosition.of(Policy(), actual_window) == counted(80, 60)
     assert FirstPosition.of(Policy(), window()) == FirstPosition.of(Policy()) == counted(0, 0)  # speculation is off
 
 
@@ -100,12 +100,12 @@ SEEN = {"drafts": 600.0, "draft_tokens": 1800.0, "accepted": 400.0, "per_positio
 
 def test_the_limit_is_the_policys():
     """A user who lowers the limit is not stopped by a constant, at the warm-up or on production traffic."""
-    seen = window(generation_tokens=1400.0, **SEEN)
+    actual_window = window(generation_tokens=1400.0, **SEEN)
     loose = Policy(min_first_acceptance=0.1)
-    assert FirstPosition.of(Policy(), seen).outcome is FAIL
-    assert FirstPosition.of(loose, seen).outcome is PASS
-    assert "first-position acceptance 20.0%" in judge_served_drafts([seen], Policy(), draft_model=True)
-    assert judge_served_drafts([seen], loose, draft_model=True) == ""
+    assert FirstPosition.of(Policy(), actual_window).outcome is FAIL
+    assert FirstPosition.of(loose, actual_window).outcome is PASS
+    assert "first-position acceptance 20.0%" in judge_served_drafts([actual_window], Policy(), draft_model=True)
+    assert judge_served_drafts([actual_window], loose, draft_model=True) == ""
 
 
 def test_drafts_without_counts_by_position_are_not_judged():

@@ -87,8 +87,8 @@ def test_an_empty_file_changes_nothing(text):
 
 
 def test_some_limits_can_be_switched_off_and_on():
-    made = Policy.parse("max_e2e_p99_ratio: 1.1\nslo_ttft_ms: 200\nmin_compared: 30\n", file="x")
-    assert (made.max_e2e_p99_ratio, made.slo_ttft_ms, made.min_compared) == (1.1, 200, 30)
+    policy = Policy.parse("max_e2e_p99_ratio: 1.1\nslo_ttft_ms: 200\nmin_compared: 30\n", file="x")
+    assert (policy.max_e2e_p99_ratio, policy.slo_ttft_ms, policy.min_compared) == (1.1, 200, 30)
     assert Policy.parse("max_e2e_p99_ratio: null\n", file="x") == Policy()
 
 
@@ -101,12 +101,12 @@ limits = st.dictionaries(
 @given(limits)
 def test_policies_round_trip_or_are_refused_by_name(record):
     try:
-        made = Policy.from_record(record)
+        policy = Policy.from_record(record)
     except InputError as error:
         assert error.field in record
         return
-    assert Policy.from_record(json.loads(json.dumps(made.to_record()))) == made
-    assert Policy.parse(yaml.safe_dump(made.to_record()), file="x") == made
+    assert Policy.from_record(json.loads(json.dumps(policy.to_record()))) == policy
+    assert Policy.parse(yaml.safe_dump(policy.to_record()), file="x") == policy
 
 
 @few

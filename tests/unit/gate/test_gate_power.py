@@ -58,9 +58,9 @@ def test_the_gate_finds_as_often_as_the_plan_said(block_sigma, tpot):
     truth = Truth(block_sigma=block_sigma, prompts=4)
     whole = truth.ttft_ms + (TOKENS - 1) * TPOT_MS
     gain = 1 - (truth.ttft_ms + (TOKENS - 1) * TPOT_MS * tpot) / whole
-    said = chance_to_promote(noise_of(truth), WORKLOAD, PLAIN, gain)
-    assert 0.3 < said < 0.95  # where a wrong figure would show
-    assert promoted(replace(truth, tpot=tpot), 12, 60) == pytest.approx(said, abs=0.17)
+    chance = chance_to_promote(noise_of(truth), WORKLOAD, PLAIN, gain)
+    assert 0.3 < chance < 0.95  # where a wrong figure would show
+    assert promoted(replace(truth, tpot=tpot), 12, 60) == pytest.approx(chance, abs=0.17)
 
 
 def test_larger_blocks_average_prompts_but_not_the_machine():
@@ -73,8 +73,10 @@ def test_larger_blocks_average_prompts_but_not_the_machine():
 
 def test_the_rounds_that_detect_a_gain_are_the_fewest():
     noise = noise_of(Truth(prompts=4))
-    found = rounds_to_detect(noise, WORKLOAD, PLAIN, 0.25)
-    chances = [chance_to_promote(noise, replace(WORKLOAD, repeats=n), PLAIN, 0.25) for n in (found - 1, found)]
+    actual_rounds = rounds_to_detect(noise, WORKLOAD, PLAIN, 0.25)
+    chances = [
+        chance_to_promote(noise, replace(WORKLOAD, repeats=n), PLAIN, 0.25) for n in (actual_rounds - 1, actual_rounds)
+    ]
     assert chances[0] < PLAIN.power <= chances[1]
 
 
@@ -116,12 +118,12 @@ def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
     gap = math.log1p(PLAIN.max_pod_gap)
     for spread, counts in table.items():
         for gain, count in zip(gains, map(int, counts), strict=True):
-            found = [
+            chances = [
                 chance_to_show(gap_beyond(gain, gap), spread, n, PLAIN.side, omit=int(n >= SETTLED_FROM))
                 for n in (int(0.8 * count), count)
             ]
-            assert found[1] >= 0.9, (spread, gain)
-            assert count == 5 or found[0] < 0.9, (spread, gain)
+            assert chances[1] >= 0.9, (spread, gain)
+            assert count == 5 or chances[0] < 0.9, (spread, gain)
 
 
 def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_find_as_much():

@@ -60,8 +60,11 @@ def counted(counters):
 
 
 def arms(method="ngram", base=28_000, cand=28_000, **settings):
-    made = ArmConditions("none", "0.32.0", (), "m", "", "NVIDIA L4", base)
-    return {BASELINE: made, CANDIDATE: replace(made, speculation=Spec(method, settings), kv_pool_tokens=cand)}
+    arm_conditions = ArmConditions("none", "0.32.0", (), "m", "", "NVIDIA L4", base)
+    return {
+        BASELINE: arm_conditions,
+        CANDIDATE: replace(arm_conditions, speculation=Spec(method, settings), kv_pool_tokens=cand),
+    }
 
 
 def drafted(rate):
@@ -73,10 +76,10 @@ HEAD = replace(GOOD, arms=arms("eagle3"))
 
 
 def first(rate, low=0.0, high=1.0):
-    made = with_arm("candidate", window=drafted(rate), output_tokens=400)
-    cell = made.cells[0]
-    found = {**cell.intervals, "first_acceptance": Interval(rate, low, high, 4, "t", 0.96)}
-    return replace(made, arms=arms("eagle3"), cells=(replace(cell, intervals=found),))
+    arm = with_arm("candidate", window=drafted(rate), output_tokens=400)
+    cell = arm.cells[0]
+    fields = {**cell.intervals, "first_acceptance": Interval(rate, low, high, 4, "t", 0.96)}
+    return replace(arm, arms=arms("eagle3"), cells=(replace(cell, intervals=fields),))
 
 
 def cached(base, cand):
@@ -84,8 +87,8 @@ def cached(base, cand):
     cell = GOOD.cells[0]
     changed = {}
     for arm, share in ((cell.baseline, base), (cell.candidate, cand)):
-        asked = 100.0 * arm.requests
-        counts = {} if share is None else {"prefix_queries": asked, "prefix_hits": share * asked}
+        number = 100.0 * arm.requests
+        counts = {} if share is None else {"prefix_queries": number, "prefix_hits": share * number}
         changed[arm.arm] = replace(arm, window=replace(arm.window, **counts))
     return good(**changed)
 
@@ -95,8 +98,8 @@ FORGETS = {"suffix_decoding_max_cached_requests": 0}
 
 def remembering(served, method="suffix", **settings):
     """A candidate whose process had generated so many tokens before it was measured."""
-    made = arms(method, **settings)
-    return {**made, CANDIDATE: replace(made[CANDIDATE], served_tokens=served)}
+    actual_arms = arms(method, **settings)
+    return {**actual_arms, CANDIDATE: replace(actual_arms[CANDIDATE], served_tokens=served)}
 
 
 CASES = [
@@ -199,21 +202,21 @@ def test_what_is_good_everywhere_is_promoted():
 def test_one_rule_decides(analysis, rule, outcome):
     """Each case changes one datum. A missing one may be missing for other rules too, but never turns into a pass."""
     verdict = assess(analysis)
-    found = {r.rule: r.outcome for r in verdict.rules}
-    assert found.pop(rule) is outcome
+    outcomes_by_rule = {r.rule: r.outcome for r in verdict.rules}
+    assert outcomes_by_rule.pop(rule) is outcome
     if outcome is PASS:
         assert verdict.outcome is Outcome.PROMOTE
     elif outcome is not SKIP:
-        assert verdict.outcome is WHOLE[outcome] or FAIL in found.values()
+        assert verdict.outcome is WHOLE[outcome] or FAIL in outcomes_by_rule.values()
 
 
 def test_every_rule_passes_fails_and_misses_somewhere():
-    seen = {(rule, outcome) for _, rule, outcome in CASES if outcome in (PASS, FAIL, MISSING)}
-    seen |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
+    rows = {(rule, outcome) for _, rule, outcome in CASES if outcome in (PASS, FAIL, MISSING)}
+    rows |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
     names = [r.rule for r in assess(GOOD).rules if not r.rule.endswith("p99")]
     # neither too few samples, repeated prompts nor other traffic are the candidate's fault; a pool need not be known
     never = {("samples", FAIL), ("repeats", FAIL), ("tokens", FAIL), ("caches", FAIL), ("KV pool", MISSING)}
-    assert seen == set(itertools.product(names, (PASS, FAIL, MISSING))) - never
+    assert rows == set(itertools.product(names, (PASS, FAIL, MISSING))) - never
 
 
 @pytest.mark.parametrize("failing", [c for c, _, o in CASES if o is FAIL])
@@ -264,20 +267,20 @@ def test_longer_answers_are_not_a_gain_in_speed():
         tokens = round(sample.tokens * factor)
         return replace(sample, tokens=tokens, e2e_ms=sample.ttft_ms + tpot * (tokens - 1), text_digest="other")
 
-    made = []
+    changed_blocks = []
     for block in timed(rounds_of(12, faster=(1.0,) * 8, cell=replace(EDITS, temperature=0.7))):
         factor = 3.0 + 0.2 * (block.repeat % 3)
         samples = tuple(longer(s, factor, 2.06) if block.arm == CANDIDATE else s for s in block.samples)
         counted = replace(window(float(sum(s.tokens for s in samples))), **TIMED)
         seconds = sum(s.e2e_ms for s in samples) / 1000
-        made.append(replace(block, samples=samples, window=counted, duration_s=seconds))
-    verdict = assess(Analysis.of(made, replace(ALIKE, min_tokens_per_step=0)))
-    found = {r.rule: r for r in verdict.rules}
-    assert found["time per token"].outcome is PASS
-    assert found["throughput"].outcome is PASS
+        changed_blocks.append(replace(block, samples=samples, window=counted, duration_s=seconds))
+    verdict = assess(Analysis.of(changed_blocks, replace(ALIKE, min_tokens_per_step=0)))
+    rules_by_rule = {r.rule: r for r in verdict.rules}
+    assert rules_by_rule["time per token"].outcome is PASS
+    assert rules_by_rule["throughput"].outcome is PASS
     assert verdict.outcome is Outcome.REJECT
     assert verdict.cells[0].broken  # no share of the traffic excuses it
-    assert found["length"].message.startswith("answers are 3.20x as long (32.0 tokens, baseline 10.0)")
+    assert rules_by_rule["length"].message.startswith("answers are 3.20x as long (32.0 tokens, baseline 10.0)")
 
 
 def failing(worse, better, n):
@@ -312,27 +315,27 @@ def test_changed_texts_are_not_promoted_by_chance(truth, most):
 
 
 def test_messages_carry_value_limit_interval_and_n():
-    made = results(GOOD)
-    assert made["time per token"].message.startswith("time-per-token ratio 0.50x, 96.6% CI 0.4")
-    assert made["time per token"].message.endswith("over 4 rounds of 8 prompts (below 1.00x)")
-    assert made["throughput"].message.startswith("throughput ratio 2.00x, 96.6% CI 1.9")
-    assert made["TTFT"].message == (
+    actual_results = results(GOOD)
+    assert actual_results["time per token"].message.startswith("time-per-token ratio 0.50x, 96.6% CI 0.4")
+    assert actual_results["time per token"].message.endswith("over 4 rounds of 8 prompts (below 1.00x)")
+    assert actual_results["throughput"].message.startswith("throughput ratio 2.00x, 96.6% CI 1.9")
+    assert actual_results["TTFT"].message == (
         "TTFT 0.00 ms (10.0 ms, baseline 10.0 ms), 96.6% CI 0.00 ms to 0.00 ms over 4 rounds of 8 prompts "
         "(at most +50.0 ms)"
     )
-    assert made["outputs"].message == (
+    assert actual_results["outputs"].message == (
         "0 of 32 greedy outputs differ, 90% CI 0.0% to 8.9% (at most 20%, for near ties)"
     )
-    assert made["tokens per step"].message == (
+    assert actual_results["tokens per step"].message == (
         "tokens per step 2.50, 96.6% CI 2.50 to 2.50 over 4 rounds and 32 requests (at least 1.10)"
     )
-    assert made["coverage"].message == (
+    assert actual_results["coverage"].message == (
         "coverage 50.0%, 96.6% CI 50.0% to 50.0% over 4 rounds and 32 requests (at least 0%)"
     )
     for name in ("time per token", "throughput", "TPOT", "TTFT", "queue wait", "tokens per step", "coverage"):
-        rule = made[name]
+        rule = actual_results[name]
         assert (rule.n, rule.interval.n, rule.limit is None, rule.value) == (32, 4, False, rule.interval.value)
-    assert (made["outputs"].n, made["outputs"].interval.n) == (32, 32)
+    assert (actual_results["outputs"].n, actual_results["outputs"].interval.n) == (32, 32)
 
 
 def test_what_is_undecided_says_how_much_more_is_needed_and_how_long_it_takes():
@@ -381,11 +384,11 @@ def test_in_an_open_loop_the_wait_in_the_client_is_part_of_the_first_token():
         else b
         for b in timed(rounds_of(4, jitter=0.02, cell=cell))
     ]
-    made = Analysis.of(waiting, ALIKE)
-    rule = results(made)["TTFT"]
+    analysis = Analysis.of(waiting, ALIKE)
+    rule = results(analysis)["TTFT"]
     assert (rule.outcome, rule.unit, rule.value) == (FAIL, "ms", pytest.approx(5000.0))
-    assert made.cells[0].candidate.ttft_ms == pytest.approx(5010.0)
-    assert made.cells[0].candidate.client_lag == pytest.approx(0.0, abs=1e-9)
+    assert analysis.cells[0].candidate.ttft_ms == pytest.approx(5010.0)
+    assert analysis.cells[0].candidate.client_lag == pytest.approx(0.0, abs=1e-9)
 
 
 def test_one_round_decides_nothing():
@@ -430,9 +433,9 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
         "TPOT is 0.63x the baseline's, but throughput is only 0.60x: requests wait 17.4 s for their first token "
         "instead of 2.3 s, because the draft left 18560 of 69232 tokens of the KV cache"
     )
-    found = {r.rule: r.outcome for r in verdict.rules}
-    assert found["TPOT"] is PASS
-    assert {rule for rule, outcome in found.items() if outcome is FAIL} == {
+    outcomes_by_rule = {r.rule: r.outcome for r in verdict.rules}
+    assert outcomes_by_rule["TPOT"] is PASS
+    assert {rule for rule, outcome in outcomes_by_rule.items() if outcome is FAIL} == {
         "time per token",
         "throughput",
         "TTFT",
@@ -446,8 +449,8 @@ def test_the_trap_cell_is_rejected_with_a_sentence_that_says_why():
 @pytest.mark.parametrize("counters", [window(80.0, **TIMED), replace(speculating(80.0), **TIMED)])
 def test_of_a_server_at_an_address_nobody_says_how_it_drafts(counters):
     arm = ArmConditions("http://10.0.0.7:8000", "0.32.0", (), "m", "", "", None)
-    made = replace(counted(counters), arms={CANDIDATE: arm})
-    assert results(made)["first position"].outcome is SKIP
+    changed_counted = replace(counted(counters), arms={CANDIDATE: arm})
+    assert results(changed_counted)["first position"].outcome is SKIP
 
 
 def test_taking_speculation_away_is_not_asked_for_drafts():
@@ -508,8 +511,8 @@ def test_a_limit_below_one_asks_for_a_gain_that_no_slack_replaces():
     """D8: a TTFT ratio of 0.97 was promoted under a limit of 0.8, because 50 ms of slack took its place."""
     policy = replace(ALIKE, max_ttft_ratio=0.8, max_queue_wait_ratio=0.8)
     for rule in ("TTFT", "queue wait"):
-        found = results(Analysis.of(timed(rounds_of(4)), policy))[rule]
-        assert (found.outcome, found.unit, found.limit) == (FAIL, "x", 0.8)
+        result = results(Analysis.of(timed(rounds_of(4)), policy))[rule]
+        assert (result.outcome, result.unit, result.limit) == (FAIL, "x", 0.8)
 
 
 def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
@@ -527,5 +530,5 @@ def test_after_the_last_planned_round_the_advice_is_a_new_measurement():
 def test_a_counted_figure_lies_in_its_own_interval(bounds):
     """A value that counts every step once may lie outside the interval of the rounds' mean."""
     rules = assess(with_interval("coverage", 0.4, *bounds)).rules
-    made = next(rule for rule in rules if rule.rule == "coverage")
-    assert made.interval.low <= made.value <= made.interval.high
+    actual_rule = next(rule for rule in rules if rule.rule == "coverage")
+    assert actual_rule.interval.low <= actual_rule.value <= actual_rule.interval.high

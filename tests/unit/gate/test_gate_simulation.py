@@ -26,7 +26,7 @@ PLAIN = replace(SIDE_BY_SIDE, max_pod_gap=0.0)  # engines that differ in nothing
 
 def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
     """Outcome and look of each simulated rollout; a look after every ``every`` rounds stops at the first verdict."""
-    found = []
+    rows = []
     for seed in range(repetitions):
         blocks = []
         outcome, look = "undecided", looks
@@ -38,8 +38,8 @@ def verdicts(truth, *, looks, repetitions, policy=PLAIN, every=1):
             if outcome != "undecided":
                 look = number
                 break
-        found.append((outcome, look))
-    return Counter(o for o, _ in found), sorted(look for _, look in found)
+        rows.append((outcome, look))
+    return Counter(o for o, _ in rows), sorted(look for _, look in rows)
 
 
 def test_rollouts_that_change_nothing():
@@ -99,8 +99,8 @@ def ended(truth, seed, *, looks=24, stop=True):
 def test_noise_with_a_rhythm_decides_nothing():
     """A period of four blocks fell in step with A B B A: 24 to 88 of 100 measurements of equal engines were decided."""
     truth = Truth(prompts=4, block_sigma=0.02, request_sigma=0.1, prompt_sigma=0.2, period=4.0, amplitude=0.2)
-    found = Counter(ended(truth, seed)[0] for seed in range(30))
-    assert found["promote"] + found["reject"] <= 4
+    counter = Counter(ended(truth, seed)[0] for seed in range(30))
+    assert counter["promote"] + counter["reject"] <= 4
 
 
 def test_a_candidate_that_changes_nothing_ends_early_and_a_good_one_does_not():
@@ -118,14 +118,14 @@ def test_a_cold_first_block_is_discarded():
 
 def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
     """Two of thirty rounds with a request of 20 s on the candidate: trimmed, its throughput looks 25 % better."""
-    made = []
+    items = []
     for repeat, (base, cand) in enumerate(rounds(Truth(prompts=4, tpot=0.75), 24, 1)):
         slow = cand
         if repeat in (7, 15):
             samples = (replace(cand.samples[0], e2e_ms=cand.samples[0].e2e_ms + 40_000.0), *cand.samples[1:])
             slow = replace(cand, samples=samples, duration_s=cand.duration_s + 40.0)
-        made += [base, slow]
-    verdict = assess(Analysis.of(made, PLAIN, rounds=24, planned=24))
+        items += [base, slow]
+    verdict = assess(Analysis.of(items, PLAIN, rounds=24, planned=24))
     rule = next(r for r in verdict.rules if r.rule == "throughput")
     assert rule.interval.value > 1.2
     assert rule.outcome.value == "undecided"
@@ -208,17 +208,19 @@ def one_after_the_other(blocks, *, days=1):
 
 def apart(seed, *, drift, tpot=1.0):
     """24 rounds in place on a machine that is ``drift`` slower when the candidate has its turn."""
-    made = [b for both in rounds(Truth(prompts=4, block_sigma=0.02, tpot=tpot * drift), 24, seed) for b in both]
-    return assess(Analysis.of(one_after_the_other(made), PLAIN, rounds=24, planned=24))
+    actual_rounds = [
+        b for both in rounds(Truth(prompts=4, block_sigma=0.02, tpot=tpot * drift), 24, seed) for b in both
+    ]
+    return assess(Analysis.of(one_after_the_other(actual_rounds), PLAIN, rounds=24, planned=24))
 
 
 def test_a_drift_between_arms_measured_one_after_the_other_decides_nothing():
     """Two equal days 8 % apart were "promote"; the intervals are widened, and the verdict says so."""
     for drift in (0.9, 1.1):
-        found = [apart(seed, drift=drift) for seed in range(8)]
-        assert {v.outcome.value for v in found} == {"undecided"}
-        assert "not measured in turns" in found[0].summary
-        assert any("widened by 15%" in r.message for r in found[0].rules)
+        ranges = [apart(seed, drift=drift) for seed in range(8)]
+        assert {v.outcome.value for v in ranges} == {"undecided"}
+        assert "not measured in turns" in ranges[0].summary
+        assert any("widened by 15%" in r.message for r in ranges[0].rules)
     assert [apart(seed, drift=1.05, tpot=0.5).outcome.value for seed in range(4)] == ["promote"] * 4
     assert [apart(seed, drift=1.0, tpot=2.0).outcome.value for seed in range(4)] == ["reject"] * 4
 
@@ -241,8 +243,8 @@ def test_a_gain_of_a_quarter_is_usually_promoted_side_by_side():
 
 
 def test_no_plan_is_offered_for_what_a_constant_alone_could_decide():
-    made = [b for both in rounds(Truth(prompts=8, block_sigma=0.02, tpot=0.95), 30, 1) for b in both]
-    verdict = assess(Analysis.of(made, SIDE_BY_SIDE, rounds=30, planned=30))
+    actual_rounds = [b for both in rounds(Truth(prompts=8, block_sigma=0.02, tpot=0.95), 30, 1) for b in both]
+    verdict = assess(Analysis.of(actual_rounds, SIDE_BY_SIDE, rounds=30, planned=30))
     assert (verdict.outcome.value, verdict.repeats, verdict.needed) == ("undecided", None, None)
     assert not any("--repeats" in rule.message for rule in verdict.rules)
     assert any("equal engines may differ by 10% for as long as both live" in rule.message for rule in verdict.rules)
@@ -263,8 +265,8 @@ def loads_run():
 
 
 def test_rounds_in_turns_are_not_widened_for_a_drift():
-    made = [b for both in rounds(Truth(prompts=4), 8, 1) for b in both]
-    for blocks in (made, [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in made]):
+    actual_rounds = [b for both in rounds(Truth(prompts=4), 8, 1) for b in both]
+    for blocks in (actual_rounds, [replace(b, started=f"2026-01-01T{b.repeat:02}:00:00+00:00") for b in actual_rounds]):
         verdict = assess(Analysis.of(blocks, PLAIN, rounds=8, planned=24))
         assert not any("widened" in r.message for r in verdict.rules)
 

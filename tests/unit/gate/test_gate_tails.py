@@ -23,15 +23,15 @@ def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
     """The Modelplane example measures 30 prompts; its figures say nothing of the slowest hundredth."""
     blocks = timed(rounds_of(3, faster=(2.49,) * 10, jitter=0.01))
     policy = Policy(max_e2e_p99_ratio=1.1)
-    made = replace(Analysis.of(blocks, policy), calibration=CALM)
-    rule = results(made)["E2E p99"]
+    changed_analysis = replace(Analysis.of(blocks, policy), calibration=CALM)
+    rule = results(changed_analysis)["E2E p99"]
     assert rule.outcome is UNDECIDED
     assert rule.needed == 445
     assert rule.message == (
         "E2E p99: 30 prompts were answered by both arms and 475 are needed at this interim analysis, 445 more "
         "(299 for a single analysis at 95%)"
     )
-    assert assess(made).outcome is Outcome.UNDECIDED
+    assert assess(changed_analysis).outcome is Outcome.UNDECIDED
     enough = replace(Analysis.of(timed(rounds_of(3, faster=(2.49,) * 180, jitter=0.01)), policy), calibration=CALM)
     assert results(enough)["E2E p99"].outcome is PASS
     slow = replace(enough, policy=Policy(max_e2e_p99_ratio=0.3))
@@ -53,8 +53,8 @@ def test_thirty_prompts_are_undecided_for_p99_and_say_how_many_are_needed():
 )
 def test_a_p99_rule_is_refused_when_the_client_adds_more_than_a_tenth_of_the_effect(calibration, limit, message):
     policy = Policy(max_e2e_p99_ratio=limit)
-    made = replace(Analysis.of(timed(rounds_of(3, faster=(2.0,) * 180)), policy), calibration=calibration)
-    rule = results(made)["E2E p99"]
+    changed_analysis = replace(Analysis.of(timed(rounds_of(3, faster=(2.0,) * 180)), policy), calibration=calibration)
+    rule = results(changed_analysis)["E2E p99"]
     assert (rule.outcome is MISSING) == (message is not None)
     assert (message or "") in rule.message
 
@@ -70,8 +70,10 @@ def test_a_tail_of_which_nothing_was_seen_is_missing():
         )
         for b in blocks
     ]
-    made = replace(Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
-    rule = results(made)["TPOT p99"]
+    changed_analysis = replace(
+        Analysis.of(whole, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0)
+    )
+    rule = results(changed_analysis)["TPOT p99"]
     assert (rule.outcome, rule.message) == (MISSING, "TPOT p99 was not measured on both arms")
 
 
@@ -88,10 +90,10 @@ def test_a_client_calibrated_with_few_requests_says_nothing_of_many(cell, refuse
 
 
 def test_a_limit_of_zero_is_judged():
-    made = replace(
+    changed_analysis = replace(
         Analysis.of(timed(rounds_of(4, faster=(2.0,) * 150)), Policy(max_e2e_p99_ratio=0.0)), calibration=CALM
     )
-    assert results(made)["E2E p99"].outcome is FAIL
+    assert results(changed_analysis)["E2E p99"].outcome is FAIL
 
 
 def test_a_tails_interval_states_the_simultaneous_confidence_level():
@@ -100,20 +102,24 @@ def test_a_tails_interval_states_the_simultaneous_confidence_level():
 
 
 def test_a_p99_of_first_tokens_is_refused_when_the_client_merges_chunks():
-    own = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
-    blocks = [replace(b, window=replace(b.window, **own)) for b in rounds_of(3, faster=(2.0,) * 180)]
-    made = replace(Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM)
-    assert "received chunks of the baseline merged" in results(made)["TTFT p99"].message
-    assert results(made)["E2E p99"].outcome is PASS
+    fields = {**TIMED, "ttft_seconds": 0.01}  # the engine says 1 ms, the client 10 of a request's 28
+    blocks = [replace(b, window=replace(b.window, **fields)) for b in rounds_of(3, faster=(2.0,) * 180)]
+    changed_analysis = replace(
+        Analysis.of(blocks, Policy(max_ttft_p99_ratio=1.5, max_e2e_p99_ratio=1.5)), calibration=CALM
+    )
+    assert "received chunks of the baseline merged" in results(changed_analysis)["TTFT p99"].message
+    assert results(changed_analysis)["E2E p99"].outcome is PASS
     silent = [replace(b, window=replace(b.window, ttft_count=0)) if b.arm == CANDIDATE else b for b in timed(blocks)]
-    made = replace(Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0))
-    assert results(made)["TPOT p99"].outcome is MISSING
-    assert "candidate's engine does not report its own time" in results(made)["TPOT p99"].message
+    changed_analysis = replace(
+        Analysis.of(silent, Policy(max_tpot_p99_ratio=1.5)), calibration=replace(CALM, p99_ms=0.0)
+    )
+    assert results(changed_analysis)["TPOT p99"].outcome is MISSING
+    assert "candidate's engine does not report its own time" in results(changed_analysis)["TPOT p99"].message
 
 
 def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
     blocks = timed(rounds_of(2, faster=(2.0,) * 1500))
-    made = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), planned=12), calibration=CALM)
-    rule = results(made)["E2E p99"]
+    changed_analysis = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), planned=12), calibration=CALM)
+    rule = results(changed_analysis)["E2E p99"]
     assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is round 2")
     assert rule.needed == 3 * 1500

@@ -117,8 +117,8 @@ def reading(at, ours, theirs, **more):
 
 def test_a_window_is_as_long_as_its_requests_and_its_seconds_ask():
     cutter = WindowCutter(60.0, 12, begins_at=100.0)
-    at = [(0, 0), (100, 4), (150, 14), (160, 15), (170, 16), (230, 40)]
-    full = [cutter.add(reading(t, counters(n, n / 10.0), counters(n, n / 10.0))) for t, n in at]
+    items = [(0, 0), (100, 4), (150, 14), (160, 15), (170, 16), (230, 40)]
+    full = [cutter.add(reading(t, counters(n, n / 10.0), counters(n, n / 10.0))) for t, n in items]
     assert [w and (w.seconds, w.candidate.tpot_count) for w in full] == [None, None, None, None, (70, 12), (60, 24)]
 
 
@@ -140,9 +140,9 @@ def test_what_follows_a_change_of_weights_does_not_count():
 def test_waiting_requests_in_two_readings_stop_a_candidate_while_none_waits_on_the_baseline():
     def stopped(theirs):
         harm, why = HarmWatch(POLICY), []
-        for at in range(3):
+        for number in range(3):
             part = TrafficWindow(5.0, 1, window(), window(requests=0))
-            why.append(harm.add(part, reading(at, counters(0, waiting=2.0), counters(0, waiting=theirs))))
+            why.append(harm.add(part, reading(number, counters(0, waiting=2.0), counters(0, waiting=theirs))))
         return why
 
     assert stopped(1.0) == ["", "", ""]
@@ -171,8 +171,8 @@ def test_a_small_load_that_flattered_a_candidate_does_not_hide_a_larger_one():
 @pytest.mark.parametrize("copies", [False, True])
 def test_equal_pods_that_differ_by_3_percent_are_rarely_told_apart(copies):
     """scripts/users-table has 500 runs of each."""
-    found = Counter(judged(Case(rate=1.0, copies=copies), seed).outcome for seed in range(40))
-    assert found[Outcome.UNDECIDED] >= 38
+    counter = Counter(judged(Case(rate=1.0, copies=copies), seed).outcome for seed in range(40))
+    assert counter[Outcome.UNDECIDED] >= 38
 
 
 @pytest.mark.parametrize("copies", [False, True])

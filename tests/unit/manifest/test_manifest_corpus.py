@@ -56,8 +56,8 @@ def test_a_key_behind_a_question_mark_is_refused_and_no_fault():
 
 
 def test_every_kind_is_among_the_services_that_are_made_up():
-    made = {document.get("kind", "Values") for seed in range(80) for document in services(random.Random(seed))}
-    assert set(KINDS) <= made
+    values = {document.get("kind", "Values") for seed in range(80) for document in services(random.Random(seed))}
+    assert set(KINDS) <= values
 
 
 @pytest.mark.parametrize(

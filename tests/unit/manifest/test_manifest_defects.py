@@ -43,10 +43,10 @@ def test_flags_around_comments_of_a_flow_list_are_removed():
     text = container(
         'args: [\n  --speculative-config,  # the setting\n  \'{"method": "suffix"}\', # and, its value\n  m # last\n]\n'
     )
-    left = load(text)[0].with_speculation(None)
-    assert left.speculation() is None
-    assert left.command.argv == ("m",)
-    assert left.text.count("#") == 3
+    speculation = load(text)[0].with_speculation(None)
+    assert speculation.speculation() is None
+    assert speculation.command.argv == ("m",)
+    assert speculation.text.count("#") == 3
 
 
 def test_a_neighbour_that_is_no_vllm_service_does_not_matter_to_a_named_one():

@@ -22,7 +22,7 @@ SERVED = [
 def test_only_lines_of_the_setting_change(name: str) -> None:
     text = FILES[name]
     for service in load(text, file=name):
-        held = service.speculation()
+        speculation = service.speculation()
         bare = service.with_speculation(None).to_yaml()
         assert all("speculative" in line or "num_spec" in line for line in changes(text, bare) if line[0] == "-")
         for config in METHODS:
@@ -30,8 +30,8 @@ def test_only_lines_of_the_setting_change(name: str) -> None:
                 changed = service.with_speculation(config, style=style)
                 assert changed.speculation() == config
                 assert changed.with_speculation(None).to_yaml() == bare, "bytes outside the setting changed"
-                assert len(changes(text, changed.to_yaml())) <= 2 * len({**config, **(held or {})}) + 1
-            back = service.with_speculation(config).with_speculation(held).to_yaml()
+                assert len(changes(text, changed.to_yaml())) <= 2 * len({**config, **(speculation or {})}) + 1
+            back = service.with_speculation(config).with_speculation(speculation).to_yaml()
             assert back == text
 
 

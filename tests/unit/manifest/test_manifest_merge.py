@@ -195,23 +195,23 @@ def test_a_claims_volume_goes_and_another_volume_stays():
 
 
 def test_a_users_file_keeps_its_comments():
-    left = with_spec(FILE)
-    live = left.replace("minReplicas: 1", "minReplicas: 3  # more")
-    assert merge(FILE, live, left, [FILE, left]).text == FILE.replace("minReplicas: 1", "minReplicas: 3  # more")
+    spec = with_spec(FILE)
+    live = spec.replace("minReplicas: 1", "minReplicas: 3  # more")
+    assert merge(FILE, live, spec, [FILE, spec]).text == FILE.replace("minReplicas: 1", "minReplicas: 3  # more")
 
 
 def test_words_of_a_script_are_merged():
-    left = with_spec(FILE)
-    live = left.replace("--max-model-len 4096", "--max-model-len 8192")
-    assert live != left
-    text = merge(FILE, live, left, [FILE, left]).text
+    spec = with_spec(FILE)
+    live = spec.replace("--max-model-len 4096", "--max-model-len 8192")
+    assert live != spec
+    text = merge(FILE, live, spec, [FILE, spec]).text
     assert text == FILE.replace("--max-model-len 4096", "--max-model-len 8192")
 
 
 def test_a_script_whose_setting_was_changed_is_a_conflict():
-    left = with_spec(FILE)
+    spec = with_spec(FILE)
     with pytest.raises(ClashError):
-        merge(FILE, with_spec(FILE, OTHER), left, [FILE, left])
+        merge(FILE, with_spec(FILE, OTHER), spec, [FILE, spec])
 
 
 def test_an_older_revision_takes_no_recorded_change_of_others_back():
@@ -250,11 +250,11 @@ def service(found, labels, config):
 )
 def test_no_foreign_change_is_lost_and_no_setting_of_ours_stays(first, second, labels, before, after, data):
     """Whatever others change, the result is theirs but for the setting, which is the recorded one."""
-    target, left = service(first, {}, before), service(first, {}, after)
+    target, actual_service = service(first, {}, before), service(first, {}, after)
     live = service(second, labels, data.draw(st.sampled_from([before, after])))
-    merged = merge(target, live, left, [target, left]).text
+    merged = merge(target, live, actual_service, [target, actual_service]).text
     assert load_one(merged, None).speculation() == before
     assert foreign_changes(live, merged) == ()
-    assert merge(target, merged, left, [target, left]).text == merged
+    assert merge(target, merged, actual_service, [target, actual_service]).text == merged
     if (first, labels) == (second, {}):
         assert merged == target

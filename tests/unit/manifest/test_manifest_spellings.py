@@ -116,10 +116,10 @@ def test_dotted_keys_stay_dotted(name: str) -> None:
     text = DOTTED[name]
     service = only(text)
     assert service.speculation() == SMALL
-    more = service.with_speculation(EAGLE3)
-    assert more.speculation() == EAGLE3
-    assert "{" not in more.to_yaml()
-    assert more.with_speculation(SMALL).to_yaml() == text
+    speculation = service.with_speculation(EAGLE3)
+    assert speculation.speculation() == EAGLE3
+    assert "{" not in speculation.to_yaml()
+    assert speculation.with_speculation(SMALL).to_yaml() == text
     assert service.with_speculation(None).speculation() is None
     three = service.with_speculation({**SMALL, "num_speculative_tokens": 3}).to_yaml()
     assert len(changes(text, three)) == 2

@@ -129,8 +129,8 @@ def test_a_draft_in_and_out_again_leaves_what_is_served(text, edit, config):
 @given(runtimes())
 def test_every_block_manifest_can_be_staged(text):
     service = load(text)[0]
-    there = with_claim(service, "drafts", "d")
-    assert f"mountPath: {DRAFT_MOUNT}" in there.text or f'"mountPath": "{DRAFT_MOUNT}"' in there.text
+    claim = with_claim(service, "drafts", "d")
+    assert f"mountPath: {DRAFT_MOUNT}" in claim.text or f'"mountPath": "{DRAFT_MOUNT}"' in claim.text
     entry = with_entry(service, "hf://org/draft")
     assert [one.mount_path for one in entry.storage][-1] == DRAFT_MOUNT
     assert [one.uri for one in entry.storage][:-1] == [one.uri for one in service.storage]
@@ -153,10 +153,10 @@ spec:
 
 
 def test_a_moved_key_as_people_see_it():
-    there = with_entry(load(BLOCK)[0], "hf://RedHatAI/Qwen3-8B-speculator.eagle3").with_speculation(EAGLE3)
-    lines = there.text.splitlines()
-    at = lines.index("    storageUris:")
-    assert lines[at : at + 6] == [
+    speculation = with_entry(load(BLOCK)[0], "hf://RedHatAI/Qwen3-8B-speculator.eagle3").with_speculation(EAGLE3)
+    lines = speculation.text.splitlines()
+    position = lines.index("    storageUris:")
+    assert lines[position : position + 6] == [
         "    storageUris:",
         "    - uri: hf://Qwen/Qwen3-8B",
         "      mountPath: /mnt/models",
@@ -164,14 +164,14 @@ def test_a_moved_key_as_people_see_it():
         "      mountPath: /mnt/mpctl/draft",
         "    model:",
     ]
-    assert "storageUri:" not in there.text
-    assert "# mpctl" not in there.text, "a manifest says what is served, not what mpctl did"
+    assert "storageUri:" not in speculation.text
+    assert "# mpctl" not in speculation.text, "a manifest says what is served, not what mpctl did"
 
 
 def test_leaving_the_draft_keeps_the_target_in_the_list():
-    left = without_draft(with_entry(load(BLOCK)[0], "hf://org/draft"))
-    assert [(one.uri, one.mount_path) for one in left.storage] == [("hf://Qwen/Qwen3-8B", "/mnt/models")]
-    assert without_draft(left) is left
+    draft = without_draft(with_entry(load(BLOCK)[0], "hf://org/draft"))
+    assert [(one.uri, one.mount_path) for one in draft.storage] == [("hf://Qwen/Qwen3-8B", "/mnt/models")]
+    assert without_draft(draft) is draft
 
 
 def test_leaving_the_draft_keeps_the_target_whatever_stands_around_it():
@@ -185,19 +185,19 @@ def test_leaving_the_draft_keeps_the_target_whatever_stands_around_it():
     )
     rolled = with_entry(load(text)[0], "hf://org/head").with_speculation(EAGLE3)
     for again in (rolled.with_speculation(None), rolled):
-        left = without_draft(again)
-        assert [one.uri for one in left.storage] == ["hf://Qwen/Qwen3-8B"]
-        assert left.speculation() == again.speculation()
+        draft = without_draft(again)
+        assert [one.uri for one in draft.storage] == ["hf://Qwen/Qwen3-8B"]
+        assert draft.speculation() == again.speculation()
 
 
 def test_what_somebody_added_since_is_kept():
-    there = with_entry(load(BLOCK)[0], "hf://org/draft")
-    more = there.text.replace(
+    entry = with_entry(load(BLOCK)[0], "hf://org/draft")
+    more = entry.text.replace(
         "      mountPath: /mnt/mpctl/draft\n",
         "      mountPath: /mnt/mpctl/draft\n    - uri: hf://org/adapter\n      mountPath: /mnt/adapter\n",
     )
-    left = without_draft(load(more)[0])
-    assert [one.uri for one in left.storage] == ["hf://Qwen/Qwen3-8B", "hf://org/adapter"]
+    draft = without_draft(load(more)[0])
+    assert [one.uri for one in draft.storage] == ["hf://Qwen/Qwen3-8B", "hf://org/adapter"]
 
 
 @pytest.mark.parametrize(
@@ -209,11 +209,11 @@ def test_what_somebody_added_since_is_kept():
 )
 def test_a_target_changed_since_is_kept(there, now):
     changed = with_entry(load(BLOCK)[0], "hf://org/draft").text.replace(there, now)
-    left = without_draft(load(changed)[0])
-    assert now in left.text
-    assert [one.uri for one in left.storage] == [changed.partition("- uri: ")[2].splitlines()[0]]
-    again = with_entry(left, "hf://org/other")
-    assert without_draft(again).text == left.text
+    draft = without_draft(load(changed)[0])
+    assert now in draft.text
+    assert [one.uri for one in draft.storage] == [changed.partition("- uri: ")[2].splitlines()[0]]
+    again = with_entry(draft, "hf://org/other")
+    assert without_draft(again).text == draft.text
 
 
 def test_a_target_that_came_since_is_kept_and_one_that_went_stays_away():

@@ -111,8 +111,8 @@ FACTS = ServiceFacts(tensor_parallel=1, draft_kind="model", served_context=2048,
 
 def captured():
     lines = CAPTURED.read_text().splitlines()[1:]
-    found = [LINE.match(line) for line in lines]
-    return {match["label"]: match["verdict"] for match in found}
+    matches = [LINE.match(line) for line in lines]
+    return {match["label"]: match["verdict"] for match in matches}
 
 
 def ours(label):
@@ -178,17 +178,17 @@ class Broken(ValueError):
     ],
 )
 def test_the_engines_opinion_in_one_line(raised, verdict, message, monkeypatch):
-    seen = {}
+    entries = {}
 
     def made(**given):
-        seen.update(given)
+        entries.update(given)
         if raised:
             raise raised
 
     monkeypatch.setattr(validate.importlib, "import_module", lambda name: type("M", (), {"SpeculativeConfig": made}))
     opinion = engine_opinion({"method": "ngram", "num-speculative-tokens": 5})
     assert (opinion.verdict, opinion.message) == (verdict, message)
-    assert seen == {"method": "ngram", "num_speculative_tokens": 5}
+    assert entries == {"method": "ngram", "num_speculative_tokens": 5}
 
 
 def test_no_engine_no_opinion(monkeypatch):

@@ -36,13 +36,13 @@ def test_every_method_builds_from_its_defaults_without_a_remark(name):
 
 
 def test_later_sources_win():
-    made = config(
+    actual_config = config(
         "eagle3",
         config={"num_speculative_tokens": 4, "model": "/a", "revision": "x"},
         draft="/b",
         sets=["num_speculative_tokens=6"],
     )
-    assert made == {"method": "eagle3", "num_speculative_tokens": 6, "model": "/b", "revision": "x"}
+    assert actual_config == {"method": "eagle3", "num_speculative_tokens": 6, "model": "/b", "revision": "x"}
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_sets_are_typed_like_vllm(text, key, value):
 
 
 def test_null_takes_a_default_away_and_dots_merge():
-    made = config("ngram", sets=["prompt_lookup_min=null", "x.a=1", "x.b=2"])
-    assert "prompt_lookup_min" not in made
-    assert made["x"] == {"a": 1, "b": 2}
+    actual_config = config("ngram", sets=["prompt_lookup_min=null", "x.a=1", "x.b=2"])
+    assert "prompt_lookup_min" not in actual_config
+    assert actual_config["x"] == {"a": 1, "b": 2}
 
 
 SCHEDULE = "num_speculative_tokens_per_batch_size"
@@ -154,8 +154,8 @@ def test_a_removed_key_names_its_successor():
 
 
 def test_a_schedule_that_is_right_is_kept():
-    made = config("eagle3", draft=DRAFT, sets=[f"{SCHEDULE}=[[17,64,1],[1,16,3],[65,256,0]]"])
-    assert made[SCHEDULE] == [[17, 64, 1], [1, 16, 3], [65, 256, 0]]
+    actual_config = config("eagle3", draft=DRAFT, sets=[f"{SCHEDULE}=[[17,64,1],[1,16,3],[65,256,0]]"])
+    assert actual_config[SCHEDULE] == [[17, 64, 1], [1, 16, 3], [65, 256, 0]]
 
 
 @pytest.mark.parametrize(

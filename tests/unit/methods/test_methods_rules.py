@@ -295,8 +295,10 @@ BY_ID = {rule.id: rule for rule in RULES}
 
 @pytest.mark.parametrize(("rule_id", "config", "facts", "severity"), TABLE)
 def test_truth_table(rule_id, config, facts, severity):
-    found = {finding.id: finding.severity for finding in preflight_findings(from_config(config), ServiceFacts(**facts))}
-    assert found.get(rule_id) == severity
+    severities_by_id = {
+        finding.id: finding.severity for finding in preflight_findings(from_config(config), ServiceFacts(**facts))
+    }
+    assert severities_by_id.get(rule_id) == severity
 
 
 def test_every_rule_fires_somewhere_and_is_silent_elsewhere():
@@ -324,8 +326,10 @@ def test_every_finding_is_complete(rule_id, config, facts, severity):
 
 @pytest.mark.parametrize("config", [EAGLE3, DFLASH])
 def test_the_type_that_a_head_is_written_as_says_nothing(config):
-    found = preflight_findings(from_config(config), ServiceFacts(target_family="qwen3", draft_family="llama"))
-    assert "family-mismatch" not in {one.id for one in found}
+    actual_preflight_findings = preflight_findings(
+        from_config(config), ServiceFacts(target_family="qwen3", draft_family="llama")
+    )
+    assert "family-mismatch" not in {one.id for one in actual_preflight_findings}
 
 
 @pytest.mark.parametrize(
@@ -352,8 +356,10 @@ def test_the_type_that_a_head_is_written_as_says_nothing(config):
     ],
 )
 def test_a_path_of_a_trainers_machine_does_not_refuse(ours, named, severity):
-    found = preflight_findings(from_config(EAGLE3), ServiceFacts(target_name=ours, draft_trained_for=named))
-    assert {one.id: one.severity for one in found}.get("wrong-target") == severity
+    actual_preflight_findings = preflight_findings(
+        from_config(EAGLE3), ServiceFacts(target_name=ours, draft_trained_for=named)
+    )
+    assert {one.id: one.severity for one in actual_preflight_findings}.get("wrong-target") == severity
 
 
 def test_what_a_rule_needs_and_lacks_is_named_and_never_passes():

@@ -77,9 +77,9 @@ def test_dashes_are_normalised_as_vllm_does():
 
 
 def test_the_order_of_keys_does_not_matter():
-    one = from_config({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4})
+    config = from_config({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4})
     two = from_config({"prompt_lookup_max": 4, "method": "ngram", "prompt_lookup_min": 2})
-    assert one == two and one.digest() == two.digest() and hash(one) == hash(two)
+    assert config == two and config.digest() == two.digest() and hash(config) == hash(two)
 
 
 def test_one_and_true_are_not_the_same_setting():
@@ -87,9 +87,9 @@ def test_one_and_true_are_not_the_same_setting():
 
 
 def test_a_spec_cannot_be_changed():
-    given = {"a": [1, {"b": 2}]}
-    spec = Spec("ngram", given)
-    given["a"].append(3)
+    fields = {"a": [1, {"b": 2}]}
+    spec = Spec("ngram", fields)
+    fields["a"].append(3)
     assert spec.config()["a"] == [1, {"b": 2}]
     spec.config()["a"].append(4)
     assert spec.config()["a"] == [1, {"b": 2}]
@@ -98,7 +98,7 @@ def test_a_spec_cannot_be_changed():
     with pytest.raises(TypeError):
         spec.settings["a"] = 1
     assert copy.deepcopy(spec) == spec
-    assert hash(FrozenMap(given)) == hash(FrozenMap(given))
+    assert hash(FrozenMap(fields)) == hash(FrozenMap(fields))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ NAMES_CHECKPOINTS = {"estimate/checkpoint.py"}
 
 def test_no_other_module_names_a_method():
     names = set(METHODS) - {"none"}
-    found = {}
+    entries = {}
     for path in (ROOT / "mpctl").rglob("*.py"):
         file = path.relative_to(ROOT / "mpctl").as_posix()
         if file == "methods/table.py" or file in NAMES_CHECKPOINTS:
@@ -23,8 +23,8 @@ def test_no_other_module_names_a_method():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and node.value in names}
         if texts:
-            found[file] = texts
-    assert found == {}
+            entries[file] = texts
+    assert entries == {}
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=lambda method: method.name)

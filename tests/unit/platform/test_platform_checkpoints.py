@@ -162,9 +162,9 @@ def test_a_head_of_speculators_and_of_the_first_generation():
         "speculators_config": {"verifier": {"name_or_path": "Qwen/Qwen3-8B"}},
         "transformer_layer_config": {**TARGET, "hidden_size": 4096},
     }
-    found = describe_model(nested)
-    assert (found.draft_kind, found.expects_hidden, found.trained_for) == ("eagle3", 4096, "Qwen/Qwen3-8B")
-    assert (found.draft_vocab, found.vocab, found.context) == (32000, 300, 4096)
+    model = describe_model(nested)
+    assert (model.draft_kind, model.expects_hidden, model.trained_for) == ("eagle3", 4096, "Qwen/Qwen3-8B")
+    assert (model.draft_vocab, model.vocab, model.context) == (32000, 300, 4096)
     assert describe_model({**nested, "speculators_model_type": "peagle", "architectures": []}).draft_kind == "eagle3"
     assert describe_model(TARGET).expects_hidden is None
 
@@ -202,20 +202,23 @@ def test_a_listing_says_what_the_directory_says(tmp_path):
     directory = checkpoint(tmp_path, HEAD, rows=0)
     files = {path.name: path.read_text() for path in directory.glob("*.json")}
     text = listing(files)
-    here, there = read_checkpoint(Directory(directory)), read_checkpoint(Listing(text, "listing.txt"))
-    assert there.weight_bytes == 5000000
-    assert (there.tokenizer_digest, there.trained_for) == (here.tokenizer_digest, here.trained_for)
-    assert there.template_digest == here.template_digest
-    assert there.map_rows is None
+    here, actual_checkpoint = read_checkpoint(Directory(directory)), read_checkpoint(Listing(text, "listing.txt"))
+    assert actual_checkpoint.weight_bytes == 5000000
+    assert (actual_checkpoint.tokenizer_digest, actual_checkpoint.trained_for) == (
+        here.tokenizer_digest,
+        here.trained_for,
+    )
+    assert actual_checkpoint.template_digest == here.template_digest
+    assert actual_checkpoint.map_rows is None
 
 
 @patient
 @given(st.dictionaries(st.from_regex(r"[a-z]{1,8}\.json", fullmatch=True), st.text('{}[]ab": ,0\n', max_size=30)))
 def test_any_small_files_come_back_from_a_listing(files):
-    found = Listing(listing(files), "l")
+    actual_listing = Listing(listing(files), "l")
     for name, text in files.items():
-        assert found.text(name) == text.rstrip("\n")
-        assert found.sizes()[name] == len(text)
+        assert actual_listing.text(name) == text.rstrip("\n")
+        assert actual_listing.sizes()[name] == len(text)
 
 
 def test_a_bad_listing_is_refused_with_its_line():
@@ -228,11 +231,11 @@ def test_a_bad_listing_is_refused_with_its_line():
 @contextmanager
 def served(answers):
     """A hub on loopback; ``answers``: path to (status, body)."""
-    asked = []
+    rows = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self):
-            asked.append((self.path, self.headers.get("authorization")))
+            rows.append((self.path, self.headers.get("authorization")))
             status, body = answers.get(self.path, (404, b""))
             self.send_response(status)
             self.send_header("content-length", str(len(body)))
@@ -246,7 +249,7 @@ def served(answers):
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}", asked
+        yield f"http://127.0.0.1:{server.server_port}", rows
     finally:
         server.shutdown()
         thread.join()
@@ -271,9 +274,9 @@ def test_a_hubs_metadata(monkeypatch):
     with served(answers) as (endpoint, asked):
         monkeypatch.setenv("HF_ENDPOINT", endpoint)
         monkeypatch.setenv("HF_TOKEN", "secret-word")
-        found = checkpoints.read_hub("org/head")
-    assert (found.trained_for, found.weight_bytes) == ("org/target-8b", 4000)
-    assert found.tokenizer_digest == tokenizer_digests(TOKENIZER).vocabulary
+        hub = checkpoints.read_hub("org/head")
+    assert (hub.trained_for, hub.weight_bytes) == ("org/target-8b", 4000)
+    assert hub.tokenizer_digest == tokenizer_digests(TOKENIZER).vocabulary
     assert {authorization for _, authorization in asked} == {"Bearer secret-word"}
 
 

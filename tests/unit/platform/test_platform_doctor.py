@@ -31,8 +31,8 @@ class FakeClient:
         self.asked.append((kind.plural, namespace, labels))
         if kind.plural in self.refuse:
             raise NotPermitted(f"not allowed to list {kind.resource}")
-        found = self.objects.get((kind.plural, labels), self.objects.get(kind.plural))
-        return found if found is not None else []
+        value = self.objects.get((kind.plural, labels), self.objects.get(kind.plural))
+        return value if value is not None else []
 
     def get(self, kind, name, namespace=None):
         if kind.plural in self.refuse:
@@ -52,12 +52,12 @@ class FakeClient:
         assert kind in (ACCESS_REVIEW, RULES_REVIEW)
         if kind is RULES_REVIEW:
             return {"status": {"resourceRules": list(self.rules), "incomplete": True}}
-        asked = body["spec"]["resourceAttributes"]
-        self.asked.append(asked)
+        resource_attributes = body["spec"]["resourceAttributes"]
+        self.asked.append(resource_attributes)
         if self.allowed is None:
             return {"status": {"allowed": True}}
-        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
-        return {"status": {"allowed": (asked["verb"], resource) in self.allowed}}
+        resource = "/".join(filter(None, (resource_attributes["resource"], resource_attributes.get("subresource"))))
+        return {"status": {"allowed": (resource_attributes["verb"], resource) in self.allowed}}
 
 
 def read(client, namespace="chat"):
@@ -116,10 +116,10 @@ def test_the_schema_is_asked_for_only_where_no_image_tells_the_version():
 
 
 def test_a_ledger_that_cannot_be_read_is_said():
-    own = {"mpctl.dev/service": "qwen", "mpctl.dev/part": "ledger"}
-    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": own}, "data": {"no": "entry"}}
+    fields = {"mpctl.dev/service": "qwen", "mpctl.dev/part": "ledger"}
+    part = {"metadata": {"name": "mpctl-qwen.ledger-1", "namespace": "chat", "labels": fields}, "data": {"no": "entry"}}
     owner = {"kind": "StatefulSet", "name": "db", "controller": True}
-    foreign = {"metadata": {"name": "db-1", "namespace": "chat", "labels": own, "ownerReferences": [owner]}}
+    foreign = {"metadata": {"name": "db-1", "namespace": "chat", "labels": fields, "ownerReferences": [owner]}}
     labels = "mpctl.dev/part=ledger"
     facts = read(FakeClient({("controllerrevisions", labels): [part, {**foreign, "data": {"spec": {}}}]}))
     assert "not a ledger entry" in facts.unread["ledger of chat/qwen"]
@@ -141,10 +141,10 @@ def test_who_may_everything_lacks_nothing():
 
 def test_a_right_that_is_missing_is_named_with_its_commands():
     everything = {(row.verb, row.resource) for row in TABLE}
-    (found,) = denied_calls(FakeClient(allowed=everything - {("delete", "inferenceservices")}), "chat")
-    assert found.call == "delete inferenceservices.serving.kserve.io"
-    assert {"rollout", "rollback", "resume"} <= set(found.commands)
-    assert not found.reader
+    (denied_call,) = denied_calls(FakeClient(allowed=everything - {("delete", "inferenceservices")}), "chat")
+    assert denied_call.call == "delete inferenceservices.serving.kserve.io"
+    assert {"rollout", "rollback", "resume"} <= set(denied_call.commands)
+    assert not denied_call.reader
 
 
 def test_each_review_is_about_the_right_place():

@@ -104,11 +104,11 @@ def test_the_new_text_is_never_seen_half(tmp_path, monkeypatch):
     """Whoever opens the file while it is written sees the old one."""
     path = tmp_path / "file"
     write_text(path, "old")
-    seen = []
+    texts = []
     sync = os.fsync
-    monkeypatch.setattr(os, "fsync", lambda fd: (seen.append(path.read_text()), sync(fd)))
+    monkeypatch.setattr(os, "fsync", lambda fd: (texts.append(path.read_text()), sync(fd)))
     write_text(path, "new" * 100_000)
-    assert set(seen[:1]) == {"old"}  # the next one is of the directory, after the change
+    assert set(texts[:1]) == {"old"}  # the next one is of the directory, after the change
     assert path.read_text() == "new" * 100_000
 
 

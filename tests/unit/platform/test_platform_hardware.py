@@ -104,24 +104,26 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     models = '{"data": [{"id": "svc", "root": "weights"}]}'
     served(monkeypatch, {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS})
-    told = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path)).describe(ENDPOINT)
-    assert (told.engine_version, told.model, told.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
-    assert len(told.model_digest) == 64
-    assert told.device
+    description = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path)).describe(ENDPOINT)
+    assert (description.engine_version, description.model, description.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
+    assert len(description.model_digest) == 64
+    assert description.device
 
 
 def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     served(monkeypatch, {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS})
-    told = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path), forwarded=True).describe(ENDPOINT)
-    assert told == EngineFacts(model="weights", kv_pool_tokens=1398016)
+    description = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path), forwarded=True).describe(ENDPOINT)
+    assert description == EngineFacts(model="weights", kv_pool_tokens=1398016)
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"])
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
     served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
-    told = LocalMeter(BenchClient("python", "/"), "/").describe(Endpoint("http://127.0.0.1:1", "svc", "", token="key"))
-    assert told == EngineFacts(model="svc", device=told.device)
+    description = LocalMeter(BenchClient("python", "/"), "/").describe(
+        Endpoint("http://127.0.0.1:1", "svc", "", token="key")
+    )
+    assert description == EngineFacts(model="svc", device=description.device)
 
 
 def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
@@ -144,8 +146,12 @@ def test_what_is_on_this_machine(url, here):
 
 
 def arguments(cell, prompts=("a", "b"), tokenizer="t"):
-    made = bench_arguments(Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), LoadOrder(prompts, cell, 64))
-    return dict(a.removeprefix("--").split("=", 1) for a in made if "=" in a), [a for a in made if "=" not in a]
+    actual_bench_arguments = bench_arguments(
+        Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), LoadOrder(prompts, cell, 64)
+    )
+    return dict(a.removeprefix("--").split("=", 1) for a in actual_bench_arguments if "=" in a), [
+        a for a in actual_bench_arguments if "=" not in a
+    ]
 
 
 def test_a_closed_and_an_open_loop():
@@ -171,11 +177,11 @@ def test_without_a_tokenizer_the_limit_stands_in_the_request():
 
 @pytest.mark.parametrize("tokenizer", ["", "t"])
 def test_the_salt_of_the_prefix_cache_stands_in_every_request(tokenizer):
-    made = bench_arguments(
+    actual_bench_arguments = bench_arguments(
         Endpoint("http://h", "m", tokenizer),
         Path("/d"),
         Path("/r/x"),
         LoadOrder(("a",), Cell("edits", 1), 64, salt="s1"),
     )
-    (extra,) = (a.removeprefix("--extra-body=") for a in made if a.startswith("--extra-body="))
+    (extra,) = (a.removeprefix("--extra-body=") for a in actual_bench_arguments if a.startswith("--extra-body="))
     assert json.loads(extra) == {"cache_salt": "s1"} | ({} if tokenizer else {"max_completion_tokens": 64})

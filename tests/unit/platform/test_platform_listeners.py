@@ -109,10 +109,10 @@ def test_no_key_and_no_request_reach_another_user(tmp_path):
 
 
 async def through_the_router(port):
-    own = free_port()
-    router = RequestRouter(own, lambda: port)
+    actual_free_port = free_port()
+    router = RequestRouter(actual_free_port, lambda: port)
     await router.ensure()
-    reader, writer = await asyncio.open_connection("127.0.0.1", own)
+    reader, writer = await asyncio.open_connection("127.0.0.1", actual_free_port)
     with suppress(OSError):
         writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nAuthorization: sk-key\r\n\r\n")
         await writer.drain()

@@ -156,12 +156,12 @@ def test_a_held_block_sends_nothing_before_its_moment(agent, engine):
     assert agent.send("one", metrics, held=True).json() == {"started": False}
     assert len(looks) == 1  # loaded, and counted before the start
     assert agent.client.get("/blocks/one").status_code == 202
-    at = agent.client.get("/clock").json()["clock"] + 0.2
-    agent.client.post("/start/one", json={"at": at})
-    agent.client.post("/start/one", json={"at": at + 60})  # a second signal changes nothing
+    clock = agent.client.get("/clock").json()["clock"] + 0.2
+    agent.client.post("/start/one", json={"at": clock})
+    agent.client.post("/start/one", json={"at": clock + 60})  # a second signal changes nothing
     assert agent.client.get("/start/one").json() == {"started": True}
     answer = agent.client.get("/blocks/one?wait=30").json()
-    assert answer["began"] >= at
+    assert answer["began"] >= clock
     assert answer["waited"] > 0
     assert answer["result"] == {"prompts": ["a", "b"]}
 
@@ -235,17 +235,17 @@ def test_a_server_of_known_timing_beside_it(agent):
     body = {"messages": [{"role": "user", "content": "request 7"}]}
     answer = httpx.post(f"http://127.0.0.1:{port}/v1/chat/completions", json=body, trust_env=False)
     assert '"completion_tokens": 6' in answer.text
-    (told,) = agent.client.get("/paced").json()
-    assert told["number"] == 7.0
+    (record,) = agent.client.get("/paced").json()
+    assert record["number"] == 7.0
     agent.client.delete("/paced")
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"http://127.0.0.1:{port}/truth", trust_env=False)
 
 
 def test_it_ends_when_nobody_asks(tmp_path):
-    made = Agent(tmp_path, idle_s="0.5")
-    assert made.process.wait(30) == 0
-    made.close()
+    actual_agent = Agent(tmp_path, idle_s="0.5")
+    assert actual_agent.process.wait(30) == 0
+    actual_agent.close()
 
 
 def test_it_ends_when_it_is_told_to(agent):

@@ -119,11 +119,11 @@ def as_stored(job, uid="9f0c"):
     """The Job as the API server returns it: with its defaults, its uid, and both in selector and labels."""
     stored = copy.deepcopy(job)
     stored["metadata"]["uid"] = uid
-    own = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
+    fields = {"batch.kubernetes.io/controller-uid": uid, "controller-uid": uid}
     names = dict.fromkeys(("batch.kubernetes.io/job-name", "job-name"), job["metadata"]["name"])
     stored["spec"] |= {"suspend": False, "podReplacementPolicy": "TerminatingOrFailed"}
     stored["spec"]["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
-    stored["spec"]["template"]["metadata"]["labels"] |= {**own, **names}
+    stored["spec"]["template"]["metadata"]["labels"] |= {**fields, **names}
     spec = spec_of(stored)
     spec["dnsPolicy"] = "ClusterFirst"
     spec["containers"][0]["terminationMessagePath"] = "/dev/termination-log"
@@ -395,9 +395,9 @@ UNBOUND = {
     ],
 )
 def test_its_troubles_in_the_clusters_own_words(found, events, message, final):
-    told = pod_problem(found, events)
-    assert message in told.message
-    assert told.final is final
+    actual_pod_problem = pod_problem(found, events)
+    assert message in actual_pod_problem.message
+    assert actual_pod_problem.final is final
 
 
 def test_no_trouble():

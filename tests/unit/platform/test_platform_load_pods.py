@@ -98,7 +98,7 @@ class Api:
 @pytest.fixture
 def pod_side():
     """What listens in the pod: remembers blocks; ``answers`` are given in turn."""
-    asked, answers = [], []
+    rows, answers = [], []
 
     class Side(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -108,7 +108,7 @@ def pod_side():
                 self._tell(*answers.pop(0))
 
         def do_POST(self):
-            asked.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            rows.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
             self._tell(202, {})
 
         def _tell(self, status, record):
@@ -123,7 +123,7 @@ def pod_side():
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Side)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", asked=asked, answers=answers)
+    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", asked=rows, answers=answers)
     server.shutdown()
     server.server_close()
 

@@ -33,18 +33,18 @@ def meter_of(python, cwd):
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     """A meter whose client runs this body for each request."""
-    made = []
+    meters = []
 
     def make(body, *, head=HEAD):
         script = tmp_path / "client.py"
         script.write_text(head + "".join(f"    {line}\n" for line in body.splitlines()))
         monkeypatch.setattr(bench, "WORKER", script)
         monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
-        made.append(meter_of(sys.executable, str(tmp_path)))
-        return made[-1]
+        meters.append(meter_of(sys.executable, str(tmp_path)))
+        return meters[-1]
 
     yield make
-    for one in made:
+    for one in meters:
         one.close()
 
 
@@ -52,8 +52,8 @@ OK = "print(json.dumps({'ok': True}), flush=True)"
 
 
 def test_the_clients_result_is_read(client):
-    made = client(f"open(result, 'w').write('{{\"duration\": 1}}')\n{OK}")
-    assert made.client.run(ENDPOINT, LoadOrder(("a", "b"), CELL, 256)) == {"duration": 1}
+    actual_client = client(f"open(result, 'w').write('{{\"duration\": 1}}')\n{OK}")
+    assert actual_client.client.run(ENDPOINT, LoadOrder(("a", "b"), CELL, 256)) == {"duration": 1}
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def test_more_work_may_take_longer(count, max_tokens, cell, seconds):
 
 
 def test_closed_the_client_has_ended_and_nothing_is_left_open(client):
-    made = client(OK)
-    made.prepare()
-    process = made.client._worker._process
-    made.close()
+    actual_client = client(OK)
+    actual_client.prepare()
+    process = actual_client.client._worker._process
+    actual_client.close()
     assert process.returncode == 0
     assert all(stream.closed for stream in (process.stdin, process.stdout, process.stderr))
 
 
 def test_a_client_that_talks_without_end_is_closed_too(client):
     """Its error output has to be read until it ends."""
-    made = client(
+    actual_client = client(
         "", head="import sys\nfor _ in sys.stdin:\n    pass\nsys.stderr.write('x' * 1_000_000)\nif 1:\n    pass\n"
     )
-    made.prepare()
-    process = made.client._worker._process
-    made.close()
+    actual_client.prepare()
+    process = actual_client.client._worker._process
+    actual_client.close()
     assert process.returncode == 0
 
 
@@ -126,10 +126,10 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
     (package / "__init__.py").write_text("import time\ntime.sleep(60)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
-    made = meter_of(sys.executable, str(tmp_path))
-    made.prepare()
-    process = made.client._worker._process
-    made.close()  # kills after five seconds
+    meter = meter_of(sys.executable, str(tmp_path))
+    meter.prepare()
+    process = meter.client._worker._process
+    meter.close()  # kills after five seconds
     assert process.returncode == 0
 
 

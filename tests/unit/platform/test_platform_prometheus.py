@@ -68,9 +68,9 @@ def server():
 
 
 def test_pods_are_read_as_if_they_had_answered_themselves():
-    found = prometheus.counters_of(VECTOR)
-    assert found["ml", "qwen"]["qwen-a"] == Counters(generation_tokens=100.0, drafts=40.0, per_position=(30.0,))
-    assert found["ml", "qwen"]["qwen-b"] == "vllm:generation_tokens_total is nan"
+    counters = prometheus.counters_of(VECTOR)
+    assert counters["ml", "qwen"]["qwen-a"] == Counters(generation_tokens=100.0, drafts=40.0, per_position=(30.0,))
+    assert counters["ml", "qwen"]["qwen-b"] == "vllm:generation_tokens_total is nan"
     assert "duplicate" in prometheus.counters_of([VECTOR[0], VECTOR[0]])["ml", "qwen"]["qwen-a"]
 
 

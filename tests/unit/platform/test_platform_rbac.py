@@ -129,8 +129,8 @@ def test_the_watch_and_an_operator_keep_their_rights_in_every_order():
 
 def test_roles_of_two_namespaces_do_not_overwrite_each_other():
     def places(namespace):
-        made = roles("operator", namespace, to=[Subject("User", "ann")])
-        return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in made}
+        actual_roles = roles("operator", namespace, to=[Subject("User", "ann")])
+        return {(d["kind"], d["metadata"].get("namespace"), d["metadata"]["name"]) for d in actual_roles}
 
     assert not places("chat") & places("code")
 
@@ -192,9 +192,9 @@ def test_requests_are_read_as_the_authoriser_reads_them(row: CallRow):
     if row.subresource:
         method, name = ("POST" if row.verb == "create" else "GET"), "one"
     path = row.kind.path("chat", name or None, row.subresource or None)
-    found = request_of(method, path + ("?watch=1" if watches else "?limit=500"))
-    assert (found.verb, found.group, found.resource) == row.key
-    assert found.listed
+    request = request_of(method, path + ("?watch=1" if watches else "?limit=500"))
+    assert (request.verb, request.group, request.resource) == row.key
+    assert request.listed
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ def test_bytes_go_through_in_both_directions():
 def test_a_switch_of_the_route_leaves_requests_alone_that_are_under_way():
     async def scenario(service):
         old = await service.connect()
-        asked = asyncio.create_task(ask(old, "/wait"))
+        task = asyncio.create_task(ask(old, "/wait"))
         while not service.blue.heads:
             await asyncio.sleep(0)
         service.route = service.green.port
@@ -143,7 +143,7 @@ def test_a_switch_of_the_route_leaves_requests_alone_that_are_under_way():
         assert await ask(new, "/after") == "green /after"
         assert service.router.open(service.blue.port) == 1
         service.blue.go.set()
-        assert await asked == "blue /wait end"
+        assert await task == "blue /wait end"
         await settled_requests(service)
         await end(old)
         await end(new)

@@ -40,46 +40,48 @@ def test_nothing_is_there_at_first(store, tmp_path):
 
 
 def test_entries_are_kept_in_order(store, tmp_path):
-    one = entry()
-    two = entry(one, "ready")
-    store.append(one)
+    actual_entry = entry()
+    two = entry(actual_entry, "ready")
+    store.append(actual_entry)
     store.append(two)
-    assert store.entries() == (one, two)
-    assert LocalStore(tmp_path / "ns" / "svc", "bob@there").entries() == (one, two)
+    assert store.entries() == (actual_entry, two)
+    assert LocalStore(tmp_path / "ns" / "svc", "bob@there").entries() == (actual_entry, two)
 
 
 def test_a_torn_tail_is_not_read_and_cut_off_by_the_next_entry(store, tmp_path):
     """Wherever the writing stopped: the last line is gone as if it had never begun."""
     ledger = tmp_path / "ns" / "svc" / "ledger.jsonl"
-    one = entry()
-    two = entry(one, "ready")
+    actual_entry = entry()
+    two = entry(actual_entry, "ready")
     line = two.to_line().encode() + b"\n"
-    for kept in range(0, len(line), 7):
+    for number in range(0, len(line), 7):
         ledger.unlink(missing_ok=True)
-        store.append(one)
+        store.append(actual_entry)
         with ledger.open("ab") as file:
-            file.write(line[:kept])
-        assert store.entries() == (one,)
+            file.write(line[:number])
+        assert store.entries() == (actual_entry,)
         store.append(two)
-        assert store.entries() == (one, two)
+        assert store.entries() == (actual_entry, two)
         assert ledger.read_bytes().count(b"\n") == 2
-    assert line[:kept] in ledger.with_suffix(".torn").read_bytes()
+    assert line[:number] in ledger.with_suffix(".torn").read_bytes()
 
 
 def test_a_long_last_entry_is_found(store):
-    one = Entry.after(None, at=AT, operation="o", event=Event.DONE, who="ann", step="s", data={"x": "y" * 300_000})
-    store.append(one)
-    two = entry(one)
+    actual_entry = Entry.after(
+        None, at=AT, operation="o", event=Event.DONE, who="ann", step="s", data={"x": "y" * 300_000}
+    )
+    store.append(actual_entry)
+    two = entry(actual_entry)
     store.append(two)
-    assert store.entries() == (one, two)
+    assert store.entries() == (actual_entry, two)
 
 
 def test_an_entry_that_does_not_follow_the_last_one_is_not_written(store):
-    one = entry()
-    store.append(one)
+    actual_entry = entry()
+    store.append(actual_entry)
     with pytest.raises(Conflict, match=r"ledger\.jsonl was written meanwhile"):
         store.append(entry())
-    assert store.entries() == (one,)
+    assert store.entries() == (actual_entry,)
 
 
 def test_a_ledger_that_was_overwritten_is_no_torn_line(store, tmp_path):

@@ -50,10 +50,10 @@ def pages(tmp_path_factory):
     directory = tmp_path_factory.mktemp("pages")
     words, rows = (HOSTILE, HOSTILE), [[HOSTILE, "x"], [HOSTILE, f'" onmouseover="alert(1)" {HOSTILE}']]
     plan = Page(HOSTILE, words, (Section(HOSTILE, words, (rows,), words),), rows)
-    made = {"several": html_report(several()), "hostile": html_report(hostile()), "plan": plan_html(plan)}
-    for name, text in made.items():
+    fields = {"several": html_report(several()), "hostile": html_report(hostile()), "plan": plan_html(plan)}
+    for name, text in fields.items():
         (directory / f"{name}.html").write_text(text, encoding="utf-8")
-    return {name: directory / f"{name}.html" for name in made} | {"example": EXAMPLE}
+    return {name: directory / f"{name}.html" for name in fields} | {"example": EXAMPLE}
 
 
 NAMES = ["several", "hostile", "example"]
@@ -89,8 +89,8 @@ def test_the_first_table_needs_no_scrolling_on_a_laptop(tab, pages):
 def test_a_rule_that_is_not_asked_says_so(tab, pages):
     tab.open(pages["several"], width=1280, height=800)
     tab.value("document.querySelectorAll('details').forEach(d => d.open = true)")
-    left = "[...document.querySelectorAll('.rules .chip')].map(c => c.getBoundingClientRect().left)"
-    assert min(tab.value(left)) > 0
+    text = "[...document.querySelectorAll('.rules .chip')].map(c => c.getBoundingClientRect().left)"
+    assert min(tab.value(text)) > 0
     rows = "[...document.querySelectorAll('.rules tr')].filter(r => r.querySelector('.chip.skip'))"
     assert "?" not in tab.value(f"{rows}.map(r => r.cells[2].textContent)")
 

@@ -58,23 +58,25 @@ def test_every_report_can_be_written_in_every_format(form, make):
 
 
 def test_the_page_opens_with_the_verdict_and_names_its_parts(page):
-    found = Page(page)
-    assert "Promote" in found.text
-    assert found.tags.count("h1") == 1
-    assert found.tags.count("h2") >= 7
-    assert "2.44x" in found.text
-    assert "n/a" not in found.text
-    assert "None" not in found.text
-    assert "nan" not in found.text.split()
+    actual_page = Page(page)
+    assert "Promote" in actual_page.text
+    assert actual_page.tags.count("h1") == 1
+    assert actual_page.tags.count("h2") >= 7
+    assert "2.44x" in actual_page.text
+    assert "n/a" not in actual_page.text
+    assert "None" not in actual_page.text
+    assert "nan" not in actual_page.text.split()
 
 
 def test_the_page_runs_nothing_and_loads_nothing(page):
-    found = Page(page)
-    assert not {"script", "iframe", "object", "embed", "form", "img", "base"} & set(found.tags)
-    policy = next(v for t, n, v in found.attributes if t == "meta" and n == "content" and v and "default-src" in v)
+    actual_page = Page(page)
+    assert not {"script", "iframe", "object", "embed", "form", "img", "base"} & set(actual_page.tags)
+    policy = next(
+        v for t, n, v in actual_page.attributes if t == "meta" and n == "content" and v and "default-src" in v
+    )
     assert policy.startswith("default-src 'none'")
     assert "script" not in policy
-    loads = [v for t, n, v in found.attributes if n in ("src", "href", "xlink:href", "action", "srcset")]
+    loads = [v for t, n, v in actual_page.attributes if n in ("src", "href", "xlink:href", "action", "srcset")]
     assert all(v.startswith(("#", "data:,")) for v in loads), loads
     assert "@import" not in page
     assert all(v.startswith("#") for v in re.findall(r"url\(([^)]*)\)", page))
@@ -108,11 +110,11 @@ def test_a_page_stays_small():
 
 
 def test_hostile_texts_stay_texts_in_the_page():
-    found = Page(html_report(hostile()))
-    assert not {"script", "img", "a href"} & set(found.tags)
-    assert [v for t, n, v in found.attributes if t == "a"] == ["to-verdict", "#verdict"]
-    assert "alert(1)" in found.text
-    assert not [n for _, n, _ in found.attributes if n.startswith("on")]
+    actual_page = Page(html_report(hostile()))
+    assert not {"script", "img", "a href"} & set(actual_page.tags)
+    assert [v for t, n, v in actual_page.attributes if t == "a"] == ["to-verdict", "#verdict"]
+    assert "alert(1)" in actual_page.text
+    assert not [n for _, n, _ in actual_page.attributes if n.startswith("on")]
 
 
 def test_hostile_texts_stay_texts_in_markdown():
@@ -135,12 +137,12 @@ def test_any_text_is_shown_as_itself_by_a_markdown_renderer(text):
     from markdown_it import MarkdownIt
 
     shown = MarkdownIt("commonmark").enable("table").render(f"| a |\n|---|\n| x {escape(text)} x |\n")
-    found = Page(shown)
-    assert set(found.tags) == {"table", "thead", "tbody", "tr", "th", "td"}
+    actual_page = Page(shown)
+    assert set(actual_page.tags) == {"table", "thead", "tbody", "tr", "th", "td"}
     expected = "".join(c if c.isprintable() else " " for c in f"x {text} x")
-    assert " ".join("".join(found.texts[-2:]).split()) == " ".join(expected.split()) or " ".join(
+    assert " ".join("".join(actual_page.texts[-2:]).split()) == " ".join(expected.split()) or " ".join(
         expected.split()
-    ) in " ".join("".join(found.texts).split())
+    ) in " ".join("".join(actual_page.texts).split())
 
 
 @settings(max_examples=60, deadline=None)

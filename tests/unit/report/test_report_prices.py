@@ -141,8 +141,8 @@ def test_an_unknown_device_has_no_cost_and_says_how_to_give_one():
 def test_a_cell_that_was_not_measured_leaves_the_cost_unknown_not_zero():
     dead = arm(seconds=0.0)
     assert cost_of([cell(baseline=dead, candidate=dead, ratio=None)], FACTS, FACTS, shipped_prices()).missing
-    one = cost_of([cell(candidate=dead, ratio=None)], FACTS, FACTS, shipped_prices()).offers[0]
-    assert (one.candidate_usd, one.saving) == (None, None)
+    offer = cost_of([cell(candidate=dead, ratio=None)], FACTS, FACTS, shipped_prices()).offers[0]
+    assert (offer.candidate_usd, offer.saving) == (None, None)
 
 
 @pytest.mark.parametrize(
@@ -170,12 +170,12 @@ def test_each_arm_pays_for_its_own_devices():
     """D6: one GPU at 94 tok/s against two at 175 was shown as 46 % saved, where 8 % more is paid."""
     table = read_prices("offers: [{name: n, device: L4, usd_per_hour: 1, as_of: '2026'}]", file="p")
     two = replace(FACTS, argv=("-tp", "2"))
-    made = cost_of([cell(speed=1.86, ratio=interval(1.86, 1.8, 1.9))], FACTS, two, table)
-    offer = made.offers[0]
+    cost = cost_of([cell(speed=1.86, ratio=interval(1.86, 1.8, 1.9))], FACTS, two, table)
+    offer = cost.offers[0]
     assert (offer.baseline_usd_per_hour, offer.candidate_usd_per_hour) == (1.0, 2.0)
     assert offer.saving == pytest.approx(1 - 2 / 1.86)
     assert (offer.saving_interval.low, offer.saving_interval.high) == pytest.approx((1 - 2 / 1.8, 1 - 2 / 1.9))
-    assert made.basis.startswith("1 and 2 devices busy")
+    assert cost.basis.startswith("1 and 2 devices busy")
 
 
 def test_arms_on_different_devices_have_no_common_price():

@@ -137,8 +137,8 @@ def made() -> dict[str, Any]:
 
 
 def definitions_of(kind: type) -> dict[str, Any]:
-    found: dict[str, Any] = _object(kind, {})["properties"]
-    return found
+    properties: dict[str, Any] = _object(kind, {})["properties"]
+    return properties
 
 
 def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
@@ -219,10 +219,10 @@ def test_a_report_of_samples_fits_the_schema_in_json_and_in_yaml(validator):
     import yaml
 
     source = FinishedRun(make_run())
-    found = json.loads(render(report_on(source), "json"))
-    validator.validate(found)
-    assert yaml.safe_load(render(report_on(source), "yaml")) == found
-    assert found["metadata"] == {
+    actual_record = json.loads(render(report_on(source), "json"))
+    validator.validate(actual_record)
+    assert yaml.safe_load(render(report_on(source), "yaml")) == actual_record
+    assert actual_record["metadata"] == {
         "name": "bench-1",
         "created": "2026-11-21T05:00:12+00:00",
         "who": "ada@host",

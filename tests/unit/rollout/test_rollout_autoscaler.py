@@ -36,10 +36,10 @@ def test_going_on_holds_it_again_and_puts_it_back():
     memory = stuck().again()
     engine = memory.disk.engines[Arm(BASELINE_TEXT).id]
     memory.disk.engines[Arm(BASELINE_TEXT).id] = replace(engine, phase=Phase.READY)
-    held = []
-    memory.watch = lambda where: held.append(memory.disk.limits == HELD)
+    items = []
+    memory.watch = lambda where: items.append(memory.disk.limits == HELD)
     rollback(memory)
-    assert any(held)
+    assert any(items)
     check(memory, BASELINE_TEXT)
 
 
@@ -69,14 +69,14 @@ def grown():
 
 
 def never_smaller(memory):
-    seen = []
+    limits = []
 
     def watch(where):
-        seen.append(memory.disk.limits)
+        limits.append(memory.disk.limits)
         assert memory.disk.pods == 6, where
 
     memory.watch = watch
-    return seen
+    return limits
 
 
 def test_what_grew_while_it_was_free_is_held_at_its_size():
@@ -146,9 +146,11 @@ def test_pods_that_the_freed_autoscaler_asks_for_undo_nothing(monkeypatch, ready
     state = platform.state
 
     def growing(arm):
-        found = state(arm)
+        actual_state = state(arm)
         more = last_step(memory) == "verify" and arm.manifest == CANDIDATE_TEXT
-        return replace(found, phase=Phase.STARTING, pods_ready=ready, message="3 wanted") if more else found
+        return (
+            replace(actual_state, phase=Phase.STARTING, pods_ready=ready, message="3 wanted") if more else actual_state
+        )
 
     monkeypatch.setattr(platform, "state", growing)
     rollout(memory, Strategy.SIDE_BY_SIDE)
@@ -164,11 +166,11 @@ def test_a_deployment_that_its_controller_has_not_observed_again_yet_undoes_noth
     state, looks = platform.state, []
 
     def unobserved(arm):
-        found = state(arm)
+        actual_state = state(arm)
         if last_step(memory) != "verify" or arm.manifest != CANDIDATE_TEXT or len(looks) > 3:
-            return found
+            return actual_state
         looks.append(arm)
-        return replace(found, phase=Phase.STARTING, pods_ready=0, matches=False, message="not observed yet")
+        return replace(actual_state, phase=Phase.STARTING, pods_ready=0, matches=False, message="not observed yet")
 
     monkeypatch.setattr(platform, "state", unobserved)
     rollout(memory, Strategy.SIDE_BY_SIDE)

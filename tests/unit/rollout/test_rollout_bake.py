@@ -127,10 +127,10 @@ def test_a_bake_with_few_drafts_lasts_as_long_as_planned_and_counts_aloud(monkey
 def test_a_bake_without_requests_says_that_it_shows_nothing():
     memory = guard(RollingWorld(FASTER))
     baked(memory, bake_s=150.0)
-    said = [line for line in memory.progress.lines if line.startswith("bake: no request")]
-    assert len(said) == 2
-    assert "bake: no request in 60 s" in said[0]
-    assert "it showed nothing" in said[1]
+    lines = [line for line in memory.progress.lines if line.startswith("bake: no request")]
+    assert len(lines) == 2
+    assert "bake: no request in 60 s" in lines[0]
+    assert "it showed nothing" in lines[1]
 
 
 def test_a_bake_says_what_ctrl_c_leaves():

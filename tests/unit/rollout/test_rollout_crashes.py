@@ -51,8 +51,11 @@ def stories() -> list[Story]:
             Story(f"{placement}: rejected", placed, SLOWER, "rejected", (BASELINE,)),
             Story(f"{placement}: engine fails", placed, BROKEN, "failed", (BASELINE,)),
         ]
-    kept = plan(Strategy.SIDE_BY_SIDE, keep_baseline=True)
-    return [*found, Story("side-by-side: promoted, baseline kept", kept, FASTER, "promoted", (BASELINE, CANDIDATE))]
+    actual_plan = plan(Strategy.SIDE_BY_SIDE, keep_baseline=True)
+    return [
+        *found,
+        Story("side-by-side: promoted, baseline kept", actual_plan, FASTER, "promoted", (BASELINE, CANDIDATE)),
+    ]
 
 
 STORIES = stories()
@@ -108,12 +111,12 @@ def until_crash(
 @cache
 def crashed_rollouts(story: Story) -> tuple[MemoryWorld, ...]:
     """What is left of a rollout that died, for every boundary it passes."""
-    found: list[MemoryWorld] = []
+    items: list[MemoryWorld] = []
     while (
-        left := until_crash(MemoryWorld(story.behaviours), story, lambda m: rollout(m, story), len(found) + 1)
+        left := until_crash(MemoryWorld(story.behaviours), story, lambda m: rollout(m, story), len(items) + 1)
     ) is not None:
-        found.append(left)
-    return tuple(found)
+        items.append(left)
+    return tuple(items)
 
 
 def states_passed(memory: MemoryWorld, story: Story, act: Callable[[MemoryWorld], None]) -> list[MemoryWorld]:
@@ -140,12 +143,12 @@ def standing(memory: MemoryWorld) -> tuple[object, ...]:
 
 def distinct(found: Iterable[MemoryWorld], told: Callable[[MemoryWorld], object]) -> list[MemoryWorld]:
     """One of each: a new command knows the disk alone, so what left the same disk has the same future."""
-    seen: dict[object, MemoryWorld] = {}
+    entries: dict[object, MemoryWorld] = {}
     for memory in found:
         disk = memory.disk
         engines = tuple((i, e.phase, min(e.polls, 1)) for i, e in sorted(disk.engines.items()))
-        seen.setdefault((engines, disk.text, disk.routed, len(disk.revisions), told(memory)), memory)
-    return list(seen.values())
+        entries.setdefault((engines, disk.text, disk.routed, len(disk.revisions), told(memory)), memory)
+    return list(entries.values())
 
 
 def by_ledger(memory: MemoryWorld) -> object:
@@ -160,11 +163,11 @@ def by_ledger_and_records(memory: MemoryWorld) -> object:
 
 def by_what_is_undone(memory: MemoryWorld) -> object:
     """Of a rollout a rollback asks only whether it was recorded, judged and ended; of a rollback, everything."""
-    found = []
+    rows = []
     for op in memory.operations():
         went = [name for name in op.done if op.plan.automatic or name in ("record", "judge")]
-        found.append((op.id, op.ending, op.failure, tuple(went), op.begun if op.plan.automatic else ""))
-    return tuple(found)
+        rows.append((op.id, op.ending, op.failure, tuple(went), op.begun if op.plan.automatic else ""))
+    return tuple(rows)
 
 
 def assert_at_rest(memory: MemoryWorld) -> None:
@@ -217,8 +220,8 @@ def test_undisturbed_it_ends_as_the_gate_says(story):
 def test_died_anywhere_and_run_again_it_ends_the_same(story):
     undisturbed = MemoryWorld(story.behaviours)
     rollout(undisturbed, story)
-    found = crashed_rollouts(story)
-    for crashed in distinct(found, by_ledger_and_records):
+    actual_crashed_rollouts = crashed_rollouts(story)
+    for crashed in distinct(actual_crashed_rollouts, by_ledger_and_records):
         memory = finish(crashed, story, lambda memory: rollout(memory, story))
         where = f"died {crashed.trail[-1]} (boundary {len(crashed.trail)})"
         assert standing(memory) == standing(undisturbed), where
@@ -229,14 +232,16 @@ def test_died_anywhere_and_run_again_it_ends_the_same(story):
         assert_at_rest(memory)
         memory.check_ledger()
     appended = sum(where == "after append" for where in undisturbed.trail)
-    assert len(found) == len(undisturbed.trail) > 2 * appended, f"{len(found)} scenarios, {appended} ledger entries"
+    assert len(actual_crashed_rollouts) == len(undisturbed.trail) > 2 * appended, (
+        f"{len(actual_crashed_rollouts)} scenarios, {appended} ledger entries"
+    )
 
 
 @each_story
 def test_died_anywhere_and_rolled_back_it_is_as_before(story):
-    found = crashed_rollouts(story)
+    actual_crashed_rollouts = crashed_rollouts(story)
     nothing_to_do = 0
-    scenarios = distinct(found, by_ledger)
+    scenarios = distinct(actual_crashed_rollouts, by_ledger)
     for crashed in scenarios:
         memory = finish(crashed, story, way_back)
         if memory.disk.ledger == crashed.disk.ledger:
@@ -250,9 +255,9 @@ def test_died_anywhere_and_rolled_back_it_is_as_before(story):
 
 @each_story
 def test_died_anywhere_and_again_on_the_way_back_it_still_comes_back(story):
-    found = crashed_rollouts(story)
+    actual_crashed_rollouts = crashed_rollouts(story)
     scenarios = 0
-    for crashed in distinct(found, by_what_is_undone):
+    for crashed in distinct(actual_crashed_rollouts, by_what_is_undone):
         for twice in distinct(states_passed(crashed, story, way_back), by_ledger):
             if twice.unfinished() is not None:  # else the first way back had not begun, or had ended
                 assert_restored(finish(twice, story, rollback), crashed)

@@ -97,20 +97,20 @@ def test_nothing_that_a_writer_of_configmaps_changes_is_obeyed(halfway):
             memory.api.apply(CONFIG_MAP, forged, force=True, as_="mallory")
             try:
                 done = runner.run(memory.context, memory.unfinished())
-                ending, told = done.ending, done.detail
+                ending, detail = done.ending, done.detail
             except MpctlError as error:
-                ending, told = None, error.message
+                ending, detail = None, error.message
             attempts += 1
             assert memory.disk.text in RECORDED, (name, what)
             if ending is Ending.PROMOTED:  # what was changed is not read: the true record decided
                 continue
             named += 1
-            assert "tampering: ConfigMap chat/" in told or "is missing" in told or "not found" in told, (
+            assert "tampering: ConfigMap chat/" in detail or "is missing" in detail or "not found" in detail, (
                 name,
                 what,
-                told,
+                detail,
             )
-            assert "mallory" in told or "pieces" in what, (name, what, told)
+            assert "mallory" in detail or "pieces" in what, (name, what, detail)
             assert memory.disk.text == BASELINE_TEXT, (name, what)
     assert attempts >= 14
     assert named >= 8
@@ -122,10 +122,10 @@ def test_a_removed_record_is_named_or_was_no_newest_state(halfway):
         memory.api.delete(CONFIG_MAP, item["metadata"]["name"])
         try:
             done = runner.run(memory.context, memory.unfinished())
-            ending, told = done.ending, done.detail
+            ending, detail = done.ending, done.detail
         except MpctlError as error:
-            ending, told = None, error.message
-        assert ending is Ending.PROMOTED or f"ConfigMap chat/{item['metadata']['name']} is missing" in told, name
+            ending, detail = None, error.message
+        assert ending is Ending.PROMOTED or f"ConfigMap chat/{item['metadata']['name']} is missing" in detail, name
         assert memory.disk.text in RECORDED
 
 
@@ -151,8 +151,8 @@ def forged_rollback(memory, **changes):
         goal=Manifest.of(BASELINE_TEXT, 1),
     ).to_record()
     data = {"plan": {**honest, **changes}}
-    last, at = memory.disk.ledger[-1], memory.context.clock.now()
-    entry = Entry.after(last, at=at, operation="rollback-2", event=Event.OPENED, who="somebody@here", data=data)
+    last, now = memory.disk.ledger[-1], memory.context.clock.now()
+    entry = Entry.after(last, at=now, operation="rollback-2", event=Event.OPENED, who="somebody@here", data=data)
     memory.disk.ledger.append(entry)
 
 
@@ -206,9 +206,9 @@ def test_a_forged_plan_writes_no_manifest_that_is_not_recorded(changes, act):
             decision = memory.decide_back(exact=act == "exact")
             opened = decision.operation or runner.open_plan(memory.context, decision.plan)
             runner.run(memory.context, opened)
-    told = caught.value.message
-    assert "revision" in told or "entry" in told, told
-    assert isinstance(caught.value, Tampered) or "is lost" in told or "is damaged" in told, told
+    message = caught.value.message
+    assert "revision" in message or "entry" in message, message
+    assert isinstance(caught.value, Tampered) or "is lost" in message or "is damaged" in message, message
     assert memory.disk.text == CANDIDATE_TEXT
 
 

@@ -75,8 +75,8 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     kept(memory)
     plan_back = memory.decide_back().plan
     del memory.disk.engines[BESIDE]
-    found = replace(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
-    runner.run(memory.context, runner.open_plan(memory.context, found))
+    changed_plan_back = replace(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
+    runner.run(memory.context, runner.open_plan(memory.context, changed_plan_back))
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []
     assert any("does not serve" in line for line in memory.progress.lines)

@@ -73,13 +73,13 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
     memory = Drafting(WRONG)
     done = rollout(memory, strategy)
     assert done.ending is Ending.FAILED
-    for told in (
+    for name in (
         "draft /models/head does not match target /models/target",
         "1.5% of 200 drafts",
         "at least 30%",
         "likely causes",
     ):
-        assert told in done.detail
+        assert name in done.detail
     assert memory.disk.text == BASELINE_TEXT
     assert {i: e.phase for i, e in memory.disk.engines.items()} == {Arm(BASELINE_TEXT).id: Phase.READY}
     assert memory.endings() == ["failed", "rolled back"]
@@ -90,8 +90,8 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
 def test_a_draft_that_fits_is_recorded_and_measured(strategy):
     memory = Drafting(FITS)
     rollout(memory, strategy)
-    found = entry(memory, Event.DONE, "match").data
-    assert found == {
+    data = entry(memory, Event.DONE, "match").data
+    assert data == {
         "drafts": 60,
         "accepted": 45,
         "rate": 0.75,

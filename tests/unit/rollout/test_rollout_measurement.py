@@ -55,11 +55,11 @@ def test_a_clear_case_ends_before_the_last_round(strategy, behaviours, ending):
     memory = world_with(replace(LONG, concurrency=(1,)), behaviours)
     done = rollout(memory, strategy)
     assert done.ending is ending
-    found = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", MeasuredRounds)
-    assert found.rounds < 12
-    assert found.ended == f"the gate decided after {found.rounds} of 12 rounds"
+    result = done.result("measure" if strategy is Strategy.SIDE_BY_SIDE else "measure-candidate", MeasuredRounds)
+    assert result.rounds < 12
+    assert result.ended == f"the gate decided after {result.rounds} of 12 rounds"
     looks = [name for op, name in memory.disk.records if op == done.id and name.startswith("interim-")]
-    assert looks == [f"interim-{n}" for n in range(1, found.rounds + 1)]
+    assert looks == [f"interim-{n}" for n in range(1, result.rounds + 1)]
     assert len(sent_to(memory, CANDIDATE_TEXT)) < len(set(sent_to(memory, BASELINE_TEXT))) or (
         strategy is Strategy.SIDE_BY_SIDE
     )
@@ -270,9 +270,13 @@ def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
         return real_send(endpoint, order)
 
     def state(arm):
-        found, pod = real_state(arm), "b" if len(sent) >= 4 else "a"
-        endpoint = None if found.endpoint is None else replace(found.endpoint, inside=f"http://{pod}-{arm.id}")
-        return replace(found, endpoint=endpoint)
+        actual_real_state, pod = real_state(arm), "b" if len(sent) >= 4 else "a"
+        endpoint = (
+            None
+            if actual_real_state.endpoint is None
+            else replace(actual_real_state.endpoint, inside=f"http://{pod}-{arm.id}")
+        )
+        return replace(actual_real_state, endpoint=endpoint)
 
     memory.context.meter.send, memory.context.platform.state = send, state
     rollout(memory)
@@ -281,8 +285,8 @@ def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
     first = next(prompts for address, prompts in sent if address.startswith("http://b-"))
     assert first == warmup
     for arm in ("baseline", "candidate"):
-        told = f"the {arm} is another engine since the last block; it is warmed up first"
-        assert memory.progress.lines.count(told) == 1
+        text = f"the {arm} is another engine since the last block; it is warmed up first"
+        assert memory.progress.lines.count(text) == 1
 
 
 def test_a_block_that_is_lost_twice_ends_the_measurement():

@@ -130,8 +130,8 @@ def test_a_line_that_is_no_entry_is_named(line):
 def test_a_torn_last_line_is_left_out_wherever_it_was_torn():
     written = lines(FOUR)
     last = written[-1]
-    for kept in range(len(last)):
-        assert read_ledger("".join(written[:-1]) + last[:kept], where="ledger") == tuple(FOUR[:-1])
+    for number in range(len(last)):
+        assert read_ledger("".join(written[:-1]) + last[:number], where="ledger") == tuple(FOUR[:-1])
     assert read_ledger("".join(written), where="ledger") == tuple(FOUR)
 
 

@@ -29,16 +29,16 @@ def retired_and_died():
     """What is left of a retirement that died, for every boundary it passes."""
     promoted = RollingWorld(FASTER)
     kept(promoted)
-    found = []
+    memories = []
     while True:
         memory = guard(promoted.again())
-        memory.die_at(len(found) + 1)
+        memory.die_at(len(memories) + 1)
         try:
             retire(memory)
         except Crash:
-            found.append(memory)
+            memories.append(memory)
         else:
-            return found
+            return memories
 
 
 def test_a_rollback_after_an_interrupted_retirement_undoes_the_rollout():

@@ -84,10 +84,10 @@ def test_died_anywhere_a_rollback_leads_back_and_frees_the_autoscaler(strategy):
 
 def test_the_autoscaler_is_held_from_before_the_first_engine_until_after_the_last():
     memory = RollingWorld(FASTER)
-    held = []
-    memory.watch = lambda where: held.append((where, memory.disk.limits == HELD))
+    rows = []
+    memory.watch = lambda where: rows.append((where, memory.disk.limits == HELD))
     rollout(memory, Strategy.SIDE_BY_SIDE)
-    acting = [where for where, is_held in held if not is_held]
+    acting = [where for where, is_held in rows if not is_held]
     assert not [w for w in acting if w.split()[-1] in ("start", "run", "promote", "stop_all_except")]
 
 

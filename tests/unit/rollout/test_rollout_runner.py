@@ -280,10 +280,10 @@ def test_verify_compares_byte_for_byte():
 def test_a_kept_baseline_is_found_again_on_the_way_back():
     memory = MemoryWorld(FASTER)
     rollout(memory, Strategy.SIDE_BY_SIDE, keep_baseline=True)
-    kept = memory.disk.engines[BASELINE]
+    engine = memory.disk.engines[BASELINE]
     decision = memory.decide_back()
     runner.run(memory.context, runner.open_plan(memory.context, decision.plan))
-    assert memory.disk.engines == {BASELINE: kept}
+    assert memory.disk.engines == {BASELINE: engine}
 
 
 @both
@@ -320,11 +320,11 @@ def test_the_same_service_is_recorded_once():
 
 def failing(memory, name, error, *, times=1):
     """The platform's method raises at its first calls."""
-    real, left = getattr(memory.context.platform, name), [error] * times
+    real, errors = getattr(memory.context.platform, name), [error] * times
 
     def act(*arguments, **named):
-        if left:
-            raise left.pop()
+        if errors:
+            raise errors.pop()
         return real(*arguments, **named)
 
     setattr(memory.context.platform, name, act)

@@ -69,11 +69,11 @@ def test_the_time_of_an_engine_begins_when_the_old_one_has_finished_its_requests
     ("there", "named", "number"), [((), (), 1), ((1,), (1,), 2), ((2,), (1, 2), 3), ((1,), (1, 2), 3)]
 )
 def test_a_lost_revision_keeps_its_number(there, named, number):
-    at = datetime(2026, 1, 1, tzinfo=UTC)
+    moment = datetime(2026, 1, 1, tzinfo=UTC)
     entries = []
     for kept in named:
         last, data = entries[-1] if entries else None, {"revision": kept}
-        entries.append(Entry.after(last, at=at, operation="o", event=Event.DONE, who="x", step="record", data=data))
+        entries.append(Entry.after(last, at=moment, operation="o", event=Event.DONE, who="x", step="record", data=data))
     revisions = [Revision(n, f"text {n}", "2026-01-01", "x", "as found", None, "o") for n in there]
     world = SimpleNamespace(
         store=SimpleNamespace(revisions=lambda: revisions, entries=lambda: entries, add_revision=revisions.append),

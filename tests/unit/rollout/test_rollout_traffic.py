@@ -32,8 +32,8 @@ def unmeasured(monkeypatch):
 
 
 def wanted(**changes):
-    more = {"traffic_steps": (1, 10, 50), "step_duration_s": 1.0, "route": ROUTE, "scaling": SCALING}
-    return plan(Strategy.SIDE_BY_SIDE, **more | changes)
+    fields = {"traffic_steps": (1, 10, 50), "step_duration_s": 1.0, "route": ROUTE, "scaling": SCALING}
+    return plan(Strategy.SIDE_BY_SIDE, **fields | changes)
 
 
 def rollout(memory, **changes):
@@ -52,8 +52,8 @@ def rollback(memory):
     if decision.plan is not None:
         found = decision.plan
         if not found.undoes:
-            kept = memory.context.platform.retained_baseline()
-            instant = kept is not None and kept.arm == found.arm.id
+            retained_baseline = memory.context.platform.retained_baseline()
+            instant = retained_baseline is not None and retained_baseline.arm == found.arm.id
             found = replace(found, scaling=SCALING, route=ROUTE if instant else None, uses_retained_baseline=instant)
         operation = runner.open_plan(memory.context, found)
     if operation is not None:
@@ -124,11 +124,11 @@ def unreached(memory, looks, by, **changes):
         return memory.disk.share == 10 and left >= 0
 
     def no_state(arm):
-        found = state(arm)
+        actual_state = state(arm)
         if arm.manifest == CANDIDATE_TEXT and lost():
-            more = {"phase": Phase.STARTING, "pods_ready": 1, "message": "does not answer: Connection lost"}
-            return replace(found, endpoint=None, **more | changes)
-        return found
+            fields = {"phase": Phase.STARTING, "pods_ready": 1, "message": "does not answer: Connection lost"}
+            return replace(actual_state, endpoint=None, **fields | changes)
+        return actual_state
 
     def no_counters(endpoint):
         if lost():
@@ -280,11 +280,11 @@ def stopped(truth, seed, polls=60):
     """The poll at which a candidate of this many tokens per step is stopped, or None; a poll's traffic drafts more or
     less well."""
     rng = random.Random(seed)
-    seen = []
+    windows = []
     for poll in range(1, polls + 1):
         accepted = sum(rng.random() < (truth - 1) / 0.3 * rng.choice((0.4, 1.6)) for _ in range(30))
-        seen.append(window(drafts=30, accepted=accepted, first=accepted, steps=100))
-        if judge_served_drafts(seen, Policy(), draft_model=False):
+        windows.append(window(drafts=30, accepted=accepted, first=accepted, steps=100))
+        if judge_served_drafts(windows, Policy(), draft_model=False):
             return poll
     return None
 

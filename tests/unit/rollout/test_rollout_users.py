@@ -53,11 +53,11 @@ def test_a_candidate_that_is_faster_on_users_requests_is_promoted(placement):
     checked(memory, CANDIDATE_TEXT)
     steps = list(memory.operations()[0].done)
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == ["unshift"]
-    found = rules(memory)
-    assert "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's" in found["time per token"].message
-    assert found["throughput"].message.startswith("throughput is not identified, because users set the load")
-    assert "saturation is unknown" in found["throughput"].message
-    assert "TPOT" not in found
+    actual_rules = rules(memory)
+    assert "0.60x (96.6% CI 0.55x to 0.66x) of the baseline's" in actual_rules["time per token"].message
+    assert actual_rules["throughput"].message.startswith("throughput is not identified, because users set the load")
+    assert "saturation is unknown" in actual_rules["throughput"].message
+    assert "TPOT" not in actual_rules
 
 
 @BOTH

@@ -359,8 +359,8 @@ VERDICTS = [
 
 @pytest.mark.parametrize(("release", "predictor", "rule"), VERDICTS)
 def test_the_rules_row_by_row(release, predictor, rule):
-    found = [one.rule for one in problems({"metadata": {"name": "s"}, "spec": {"predictor": predictor}}, release)]
-    assert found == ([] if rule is None else [rule])
+    rules = [one.rule for one in problems({"metadata": {"name": "s"}, "spec": {"predictor": predictor}}, release)]
+    assert rules == ([] if rule is None else [rule])
 
 
 def test_a_canary_gets_no_artifacts():

@@ -89,41 +89,44 @@ def test_intervals_of_the_module_are_those_of_the_simulation():
     rng = np.random.default_rng(5)
     values = rng.normal(0.3, 0.2, 8)
     stage = Stage(look=8, looks=8, below=SIDE, above=SIDE / 4)
-    made = mean_interval(values, stage)
+    actual_mean_interval = mean_interval(values, stage)
     error = values.std(ddof=1) / math.sqrt(8)
     low, high = (stats.t.isf(nominal_levels(8, a)[-1], 7) for a in (SIDE, SIDE / 4))
-    assert (made.low, made.high) == (
+    assert (actual_mean_interval.low, actual_mean_interval.high) == (
         pytest.approx(values.mean() - low * error),
         pytest.approx(values.mean() + high * error),
     )
-    assert (made.n, made.level) == (8, pytest.approx(1 - 1.25 * SIDE))
+    assert (actual_mean_interval.n, actual_mean_interval.level) == (8, pytest.approx(1 - 1.25 * SIDE))
     ratio = ratio_interval(values, stage)
-    assert (ratio.value, ratio.low) == (pytest.approx(math.exp(made.value)), pytest.approx(math.exp(made.low)))
+    assert (ratio.value, ratio.low) == (
+        pytest.approx(math.exp(actual_mean_interval.value)),
+        pytest.approx(math.exp(actual_mean_interval.low)),
+    )
 
 
 def test_a_ratio_that_no_float_holds_has_an_open_side_and_no_side_of_zero():
-    made = ratio_interval([0.1, 900.0, -900.0, 0.1, 0.05], Stage(5, 24, below=0.017, above=0.017))
-    assert (made.low, made.high) == (None, None)
-    assert formatting.confidence(made) == "no confidence interval yet"
+    actual_ratio_interval = ratio_interval([0.1, 900.0, -900.0, 0.1, 0.05], Stage(5, 24, below=0.017, above=0.017))
+    assert (actual_ratio_interval.low, actual_ratio_interval.high) == (None, None)
+    assert formatting.confidence(actual_ratio_interval) == "no confidence interval yet"
 
 
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_a_side_that_is_open_is_printed_as_no_number(count):
-    made = ratio_interval([0.1, -0.2, 0.3, 0.1][:count], Stage(count, 24, below=0.017, above=0.017))
-    assert formatting.bounds(made) == ""
-    assert formatting.bounds(replace(made, high=2.0)) == "at most 2.00x"
-    assert formatting.bounds(replace(made, low=2.0)) == "at least 2.00x"
+    actual_ratio_interval = ratio_interval([0.1, -0.2, 0.3, 0.1][:count], Stage(count, 24, below=0.017, above=0.017))
+    assert formatting.bounds(actual_ratio_interval) == ""
+    assert formatting.bounds(replace(actual_ratio_interval, high=2.0)) == "at most 2.00x"
+    assert formatting.bounds(replace(actual_ratio_interval, low=2.0)) == "at least 2.00x"
 
 
 @pytest.mark.parametrize(("count", "look"), [(1, 1), (1, 4), (2, 2)])
 def test_too_few_rounds_leave_both_sides_open(count, look):
-    made = ratio_interval([0.1, 0.2][:count], Stage(look, 4, SIDE, SIDE))
-    assert (made.low, made.high) == (None, None)
+    actual_ratio_interval = ratio_interval([0.1, 0.2][:count], Stage(look, 4, SIDE, SIDE))
+    assert (actual_ratio_interval.low, actual_ratio_interval.high) == (None, None)
 
 
 def test_rounds_that_agree_exactly_have_no_width_where_they_may_decide():
-    made = mean_interval([0.5] * 4, Stage(4, 4, SIDE, SIDE))
-    assert (made.low, made.high) == (0.5, 0.5)
+    actual_mean_interval = mean_interval([0.5] * 4, Stage(4, 4, SIDE, SIDE))
+    assert (actual_mean_interval.low, actual_mean_interval.high) == (0.5, 0.5)
     early = mean_interval([0.5] * 2, Stage(2, 12, SIDE, SIDE))
     assert (early.low, early.high) == (None, None)
 
@@ -185,9 +188,9 @@ def test_bounds_of_a_quantile_stand_in_order(values, q, alpha):
 def test_the_ratio_of_two_tails():
     rng = np.random.default_rng(4)
     base, cand = rng.lognormal(0, 0.35, 3000), 1.3 * rng.lognormal(0, 0.35, 3000)
-    made = quantile_ratio(cand, base, 0.99, 0.02)
-    assert made.low < 1.3 < made.high
-    assert made.low > 1.0
+    actual_quantile_ratio = quantile_ratio(cand, base, 0.99, 0.02)
+    assert actual_quantile_ratio.low < 1.3 < actual_quantile_ratio.high
+    assert actual_quantile_ratio.low > 1.0
     assert quantile_ratio(cand[:100], base, 0.99, 0.02).high is None
 
 

@@ -28,9 +28,9 @@ _PATIENCE_S = 60.0  # for any one answer; a starved machine may take seconds
 
 def find_browser() -> str:
     """The browser's path. Where there is none: a failure in CI, elsewhere a skip; both say what to install."""
-    found = next((path for name in _NAMES if (path := shutil.which(name))), None)
-    if found:
-        return found
+    actual_path = next((path for name in _NAMES if (path := shutil.which(name))), None)
+    if actual_path:
+        return actual_path
     reason = "no Chromium on the PATH; Debian and Ubuntu: apt-get install chromium"
     if os.environ.get("CI"):
         pytest.fail(reason)
@@ -100,9 +100,9 @@ class Tab:
     @property
     def complaints(self) -> list[str]:
         """What the console would show, violations of the page's own policy included."""
-        said = [event["entry"]["text"] for event in self.told("Log.entryAdded")]
-        said += [str(event["args"]) for event in self.told("Runtime.consoleAPICalled")]
-        return said + [event["exceptionDetails"]["text"] for event in self.told("Runtime.exceptionThrown")]
+        texts = [event["entry"]["text"] for event in self.told("Log.entryAdded")]
+        texts += [str(event["args"]) for event in self.told("Runtime.consoleAPICalled")]
+        return texts + [event["exceptionDetails"]["text"] for event in self.told("Runtime.exceptionThrown")]
 
     def screenshot(self, *, whole: bool = True) -> bytes:
         """PNG of the page, or of what the screen shows of it."""

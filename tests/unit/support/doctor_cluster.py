@@ -14,8 +14,8 @@ PROBE = {"httpGet": {"path": "/v1/models", "port": 8080}}
 
 
 def meta(name, namespace=None, *, labels=None, annotations=None, created=LONG_AGO, **more):
-    found = {"name": name, "labels": labels or {}, "annotations": annotations or {}, "creationTimestamp": created}
-    return {**found, **({"namespace": namespace} if namespace else {}), **more}
+    fields = {"name": name, "labels": labels or {}, "annotations": annotations or {}, "creationTimestamp": created}
+    return {**fields, **({"namespace": namespace} if namespace else {}), **more}
 
 
 def node(name, **labels):
@@ -27,10 +27,10 @@ def node(name, **labels):
 
 
 def slice_of(name, devices=1):
-    found = [{"name": f"gpu-{i}"} for i in range(devices)]
+    fields = [{"name": f"gpu-{i}"} for i in range(devices)]
     return {
         "metadata": meta(f"{name}-gpu"),
-        "spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name}, "devices": found},
+        "spec": {"driver": "gpu.nvidia.com", "nodeName": name, "pool": {"name": name}, "devices": fields},
     }
 
 
@@ -209,9 +209,9 @@ def check(change, expected):
     """What a change makes the doctor say, and that each finding is complete."""
     objects = healthy()
     change(objects)
-    found = diagnose(facts(objects))
-    assert said(found) == expected
-    for finding in found:
+    findings = diagnose(facts(objects))
+    assert said(findings) == expected
+    for finding in findings:
         if finding.severity != "ok":
             assert finding.subject and finding.cause
         if finding.severity in ("fail", "warn"):

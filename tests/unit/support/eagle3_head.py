@@ -23,12 +23,12 @@ class Head:
 
         Checked against two logged loads: Qwen3-32B (1.46 + 1.45 GiB in bf16, 2.91 measured) and Llama-3.3-70B.
         """
-        one, width = self.target, self.target.heads * self.target.head_dim
-        narrow = one.kv_heads * one.head_dim
-        attention = 2 * one.hidden * width + 2 * (2 * one.hidden * narrow) + width * one.hidden
-        mlp = 3 * one.hidden * (one.intermediate or 4 * one.hidden)
-        whole = 3 * one.hidden * one.hidden + self.layers * (attention + mlp) + one.hidden * self.draft_vocab
-        return whole + (one.vocab * one.hidden if self.own_embedding else 0)
+        target, width = self.target, self.target.heads * self.target.head_dim
+        narrow = target.kv_heads * target.head_dim
+        attention = 2 * target.hidden * width + 2 * (2 * target.hidden * narrow) + width * target.hidden
+        mlp = 3 * target.hidden * (target.intermediate or 4 * target.hidden)
+        whole = 3 * target.hidden * target.hidden + self.layers * (attention + mlp) + target.hidden * self.draft_vocab
+        return whole + (target.vocab * target.hidden if self.own_embedding else 0)
 
     def gib(self, element_bytes: int = 2) -> float:
         """Loaded size in GiB."""

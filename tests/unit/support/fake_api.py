@@ -35,10 +35,10 @@ class FakeApi:
         return copy.deepcopy(self.objects.get((kind.plural, name)))
 
     def require(self, kind: ObjectKind, name: str, namespace: str | None = None) -> Json:
-        found = self.get(kind, name, namespace)
-        if found is None:
+        value = self.get(kind, name, namespace)
+        if value is None:
             raise InputError(f"{kind.plural} {name} not found")
-        return found
+        return value
 
     def list(self, kind: ObjectKind, namespace: str | None = None, *, labels: str = "", fields: str = "") -> list[Json]:
         self.reads += 1
@@ -78,15 +78,15 @@ class FakeApi:
         old = self.objects.get(key)
         if old is not None and key[0] == CONTROLLER_REVISION.plural and old["data"] != body["data"]:
             raise Immutable(key[1])
-        kept = copy.deepcopy(body)
-        at = f"2026-11-22T00:00:{self._version % 60:02}Z"
-        kept["metadata"]["managedFields"] = [{"manager": writer, "time": at}]
-        kept["metadata"]["resourceVersion"] = str(self._version)
-        self.objects[key] = kept
+        body_copy = copy.deepcopy(body)
+        text = f"2026-11-22T00:00:{self._version % 60:02}Z"
+        body_copy["metadata"]["managedFields"] = [{"manager": writer, "time": text}]
+        body_copy["metadata"]["resourceVersion"] = str(self._version)
+        self.objects[key] = body_copy
         if self.unanswered:
             self.unanswered -= 1
             raise OutcomeUnknown("no answer")
-        return copy.deepcopy(kept)
+        return copy.deepcopy(body_copy)
 
     def of(self, plural: str) -> list[Json]:
         """Objects of one kind."""
@@ -99,6 +99,6 @@ class FakeApi:
 
 def merged(item: Json, patch: Json) -> Json:
     """A JSON merge patch (RFC 7386)."""
-    found = {**item, **{k: v for k, v in patch.items() if not isinstance(v, dict)}}
-    found |= {k: merged(item.get(k) or {}, v) for k, v in patch.items() if isinstance(v, dict)}
-    return {k: v for k, v in found.items() if v is not None}
+    fields = {**item, **{k: v for k, v in patch.items() if not isinstance(v, dict)}}
+    fields |= {k: merged(item.get(k) or {}, v) for k, v in patch.items() if isinstance(v, dict)}
+    return {k: v for k, v in fields.items() if v is not None}

@@ -75,7 +75,7 @@ def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDI
 
     ``jitter``: how far the even rounds are above, the odd ones below, as a part of ``faster``.
     """
-    made = []
+    items = []
     for repeat in range(count):
         base = block(BASELINE, repeat, texts=tuple(map(str, range(len(faster)))), seconds=len(faster) * 0.1, cell=cell)
         factor = 1 + (jitter if repeat % 2 == 0 else -jitter)
@@ -85,7 +85,7 @@ def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDI
         )
         mean = sum(faster) / len(faster) * factor
         counted = (candidate or speculating)(float(sum(s.tokens for s in samples)))
-        made += [
+        items += [
             replace(base, started=f"2026-11-21T05:{repeat:02}:00+00:00"),
             Block(
                 CANDIDATE,
@@ -97,7 +97,7 @@ def rounds_of(count, *, faster=(2.0,) * 8, slower_ttft=0.0, jitter=0.0, cell=EDI
                 counted,
             ),
         ]
-    return made
+    return items
 
 
 QUEUE = {"queue_seconds": 0.001, "queue_count": 10.0, "ttft_seconds": 0.1, "ttft_count": 10.0}

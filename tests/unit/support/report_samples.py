@@ -33,7 +33,7 @@ def curve(middle, spread=0.5):
 
 def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seconds=None, timed=True):
     """``speed``: times 100 tokens per second."""
-    made = 200.0
+    number = 200.0
     off = {"drafts": None, "draft_tokens": None, "accepted": None, "per_position": ()}
     on = {"drafts": 100.0, "draft_tokens": 500.0, "accepted": 80.0, "per_position": tuple(100 * d for d in drafts)}
     times = {"ttft_seconds": 0.02, "ttft_count": 1.0, "tpot_seconds": 0.01 / speed, "tpot_count": 1.0}
@@ -52,7 +52,7 @@ def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seco
         e2e=spreads[2] if timed else None,
         steps=None,
         goodput=None,
-        window=Window(made, **(on if drafts else off), **times, **waits) if timed else None,
+        window=Window(number, **(on if drafts else off), **times, **waits) if timed else None,
     )
 
 
@@ -90,14 +90,14 @@ def decomposition():
 def cell(traffic="edits", concurrency=1, outcome="promote", speed=2.44, **more):
     verdicts = {"promote": "pass", "reject": "fail", "undecided": "missing"}
     rules = more.get("rules", (rule(), rule(verdicts[outcome], rule="TPOT")))
-    place = Cell(traffic, concurrency)
+    actual_cell = Cell(traffic, concurrency)
     base = more.get("baseline", arm())
     cand = more.get("candidate", arm("candidate", speed, (0.9, 0.8, 0.7)))
     ratio = more.get("ratio", interval(speed, speed * 0.9, speed * 1.1))
     comparison = Comparison(
-        place, base, cand, (speed,), 32, 0, 0, intervals={"throughput_ratio": ratio} if ratio else {}
+        actual_cell, base, cand, (speed,), 32, 0, 0, intervals={"throughput_ratio": ratio} if ratio else {}
     )
-    verdict = CellVerdict(place, more.get("share") or 1.0, Outcome(outcome), rules)
+    verdict = CellVerdict(actual_cell, more.get("share") or 1.0, Outcome(outcome), rules)
     times = {"ttft": 20.0, "tpot": 10.0, "e2e": 1000.0}
     curves = {
         "baseline": {name: curve(v) for name, v in times.items()},

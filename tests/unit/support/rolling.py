@@ -236,8 +236,8 @@ class RollingWorld(MemoryWorld):
         self.context = replace(self.context, platform=RollingPlatform(self))
 
     def again(self):
-        known = {"accepted": self.accepted, "falls_at": self.falls_at, "copy_ms": self.copy_ms}
-        return RollingWorld(self.behaviours, self.disk.copy(), **known)
+        fields = {"accepted": self.accepted, "falls_at": self.falls_at, "copy_ms": self.copy_ms}
+        return RollingWorld(self.behaviours, self.disk.copy(), **fields)
 
     def users_ask(self):
         """A hundred steps of an engine that gets users' traffic, each with a draft of one token."""
@@ -259,9 +259,12 @@ class RollingWorld(MemoryWorld):
             **self.served(old, self.copy_ms),
         )
         self.disk.engines[BESIDE] = replace(beside, counters=counters)
-        own = self.disk.engines[self.disk.routed]
-        grown = {"generation_tokens": (own.counters.generation_tokens or 0) + 180, **self.served(own.counters, 10)}
-        self.disk.engines[self.disk.routed] = replace(own, counters=replace(own.counters, **grown))
+        engine = self.disk.engines[self.disk.routed]
+        grown = {
+            "generation_tokens": (engine.counters.generation_tokens or 0) + 180,
+            **self.served(engine.counters, 10),
+        }
+        self.disk.engines[self.disk.routed] = replace(engine, counters=replace(engine.counters, **grown))
 
     def served(self, old, per_token_ms):
         """Ten requests more, each with this time per output token."""

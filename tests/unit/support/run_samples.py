@@ -21,16 +21,22 @@ def digest(text):
 
 
 def window(requests, speculating):
-    made = float(requests * TOKENS)
+    actual_requests = float(requests * TOKENS)
     times = {"ttft_seconds": requests * 0.02, "ttft_count": float(requests)}
     times |= {"tpot_seconds": requests * 0.01, "tpot_count": float(requests)}
     waits = {"preemptions": 0.0, "queue_seconds": 0.001 * requests, "queue_count": float(requests)}
     if not speculating:
-        return Window(made, drafts=None, draft_tokens=None, accepted=None, per_position=(), **waits, **times)
-    drafts, accepted = made / 4, made / 2
+        return Window(actual_requests, drafts=None, draft_tokens=None, accepted=None, per_position=(), **waits, **times)
+    drafts, accepted = actual_requests / 4, actual_requests / 2
     shares = (accepted / 2, accepted / 4, accepted / 4)
     return Window(
-        made, drafts=drafts, draft_tokens=3 * drafts, accepted=accepted, per_position=shares, **waits, **times
+        actual_requests,
+        drafts=drafts,
+        draft_tokens=3 * drafts,
+        accepted=accepted,
+        per_position=shares,
+        **waits,
+        **times,
     )
 
 
@@ -72,7 +78,7 @@ def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more
             blocks.append(block(BASELINE, cell, repeat, 1.0, prompts=prompts))
             blocks.append(block(CANDIDATE, cell, repeat, speed, prompts=prompts, error=error))
     traffic = {c.traffic for c in speeds}
-    given = {
+    fields = {
         "id": "bench-1",
         "created": "2026-11-21T05:00:12+00:00",
         "who": "ada@host",
@@ -87,4 +93,4 @@ def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more
         "policy": Policy(max_pod_gap=0.0).to_record(),
         "blocks": tuple(blocks),
     }
-    return Run(**(given | more))
+    return Run(**(fields | more))

@@ -55,10 +55,10 @@ class TimedServer:
 
     def _page(self, method: str, path: str) -> object:
         if path == "/truth":
-            found = list(self.truth)
+            truths = list(self.truth)
             if method == "DELETE":
                 self.truth.clear()
-            return found
+            return truths
         return {"object": "list", "data": [{"id": MODEL, "object": "model"}]}
 
     async def _answer(self, writer: asyncio.StreamWriter, arrived: float) -> None:

@@ -174,9 +174,11 @@ def test_two_restarts_in_half_an_hour_are_a_finding():
 
 
 def test_engines_are_summed_before_anything_is_divided():
-    one, two = engine(seconds=0.0), engine(seconds=0.0)
-    first = Reading(0.0, {"a": one, "b": two}, wanted=2)
-    then = Reading(15.0, {"a": engine(one, accepted=2.0), "b": engine(two, accepted=1.0, batch=2.0)}, wanted=2)
+    actual_engine, two = engine(seconds=0.0), engine(seconds=0.0)
+    first = Reading(0.0, {"a": actual_engine, "b": two}, wanted=2)
+    then = Reading(
+        15.0, {"a": engine(actual_engine, accepted=2.0), "b": engine(two, accepted=1.0, batch=2.0)}, wanted=2
+    )
     _, seen = assess(POLICY, REFERENCE, State(base=first), then, speculates=True)
     assert seen.figures.batch == pytest.approx(3.0 * 0.95, rel=0.01)
     assert seen.figures.tokens_per_step == pytest.approx((3 * 4 + 2 * 2) / 6, rel=0.01)

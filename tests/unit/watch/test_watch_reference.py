@@ -112,18 +112,18 @@ def test_a_profile_says_how_traffic_differs_and_does_not_grow():
 
 
 def test_a_block_alone_has_open_intervals():
-    made = Reference.of(make_run(rounds=1), NGRAM)
-    assert (made.bands[0].tokens_per_step.low, made.bands[0].rounds) == (None, 1)
+    reference = Reference.of(make_run(rounds=1), NGRAM)
+    assert (reference.bands[0].tokens_per_step.low, reference.bands[0].rounds) == (None, 1)
     assert block("candidate", Cell("edits", 1), 0, 2.0, prompts=["p"]).window.step_ms is None
 
 
 def test_where_users_were_measured_the_reference_has_their_load_and_not_that_of_the_prompts():
     """0.5 requests of 2 s each at once: nothing is expected of eight at once."""
     whole = make_run()
-    one = whole.blocks[0].window
+    window = whole.blocks[0].window
     served = {"drafts": 300.0, "draft_tokens": 300.0, "accepted": 240.0, "per_position": (240.0,)}
     times = {"itl_seconds": 30.0, "itl_count": 300.0, "ttft_count": 15.0, "tpot_count": 15.0, "tpot_seconds": 0.2}
-    ours = replace(one, generation_tokens=540.0, **served, **times)
+    ours = replace(window, generation_tokens=540.0, **served, **times)
     theirs = replace(ours, drafts=None, draft_tokens=None, accepted=None, per_position=())
     traffic = UsersTraffic((TrafficWindow(60.0, 1, theirs, ours),) * 5, 30)
     run = replace(whole, placement=Placement.SPLIT, traffic=traffic)

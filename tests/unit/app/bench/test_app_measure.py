@@ -120,8 +120,8 @@ def test_duplicate_prompts_are_reported(bench):
 
 
 def test_calibration_rounds_are_kept_so_that_the_same_command_plans_the_same_rounds(bench):
-    asked = replace(bench.request.measurement, rounds=None, detect=0.2)
-    bench.request = replace(bench.request, measurement=asked)
+    changed_measurement = replace(bench.request.measurement, rounds=None, detect=0.2)
+    bench.request = replace(bench.request, measurement=changed_measurement)
     first = bench.world()
     first.die_at(40)
     with pytest.raises(Crash):
@@ -133,13 +133,13 @@ def test_calibration_rounds_are_kept_so_that_the_same_command_plans_the_same_rou
 
 
 def test_one_arm_has_no_gain_to_detect(bench):
-    asked = replace(bench.request.measurement, rounds=None, detect=0.2)
+    changed_measurement = replace(bench.request.measurement, rounds=None, detect=0.2)
     with pytest.raises(InputError, match="needs a candidate"):
-        bench.run(bench.world(), "baseline", measurement=asked)
+        bench.run(bench.world(), "baseline", measurement=changed_measurement)
 
 
 def test_the_next_measurement_of_the_same_arms_knows_their_noise(bench):
     bench.run(bench.world())
-    asked = replace(bench.request.measurement, rounds=None, detect=0.2)
-    bench.run(bench.world(), measurement=asked, run_file="again.json")
+    changed_measurement = replace(bench.request.measurement, rounds=None, detect=0.2)
+    bench.run(bench.world(), measurement=changed_measurement, run_file="again.json")
     assert not [line for line in bench.console.lines if "on the baseline, for its noise" in line]

@@ -39,12 +39,12 @@ class Platform:
 
 
 def session(platform, records=None):
-    kept = {} if records is None else records
+    fields = {} if records is None else records
     store = SimpleNamespace(
         lease=lambda purpose: nullcontext(),
         entries=lambda: (),
-        load=lambda operation, name: kept.get(name),
-        save=lambda operation, name, record: kept.update({name: record}),
+        load=lambda operation, name: fields.get(name),
+        save=lambda operation, name, record: fields.update({name: record}),
     )
     return SimpleNamespace(
         title="service ns/demo",

@@ -25,7 +25,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
     text = SERVICE.partition("      args:")[0].replace("hf://Qwen/Qwen3-8B  # 16 GiB", uri)
     before = load(f"{text}      args: {args}\n")[0]
 
-    asked = []
+    names = []
 
     class Live:
         paths = "no path is read"
@@ -37,13 +37,13 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
             return service.model
 
         def model_facts(self, name):
-            asked.append(name)
+            names.append(name)
 
         def engine_version(self, service):
             return None
 
     resolve_target(Live(), listing=None, ask_hub=False, kserve=None)
-    assert asked == [found]
+    assert names == [found]
 
 
 def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
@@ -102,6 +102,8 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
     before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
     log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
-    found = estimate_memory(Target(before, None, Checkpoint()), draft, Conditions(log=log, **options))
-    assert found.after.low <= 47264 <= found.after.high, "as that engine logged, of 1024 sequences"
-    assert found.after.high == pytest.approx(most, rel=0.01)
+    actual_estimate_memory = estimate_memory(Target(before, None, Checkpoint()), draft, Conditions(log=log, **options))
+    assert actual_estimate_memory.after.low <= 47264 <= actual_estimate_memory.after.high, (
+        "as that engine logged, of 1024 sequences"
+    )
+    assert actual_estimate_memory.after.high == pytest.approx(most, rel=0.01)

@@ -76,5 +76,5 @@ def test_a_method_that_no_engine_runs_is_refused_by_that_and_lists_no_drafts():
 def test_a_key_that_the_engine_exits_on_is_refused():
     change = prepare(MemorySession(), SpeculationRequest("ngram", settings=("num_speculative_token=3",)))
     assert [finding.id for finding in change.refusals] == ["unknown-key"]
-    kept = SpeculationRequest("ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",))
-    assert prepare(MemorySession(), kept).refusals == ()
+    speculation_request = SpeculationRequest("ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",))
+    assert prepare(MemorySession(), speculation_request).refusals == ()

@@ -38,9 +38,9 @@ class Service:
 @pytest.fixture
 def down(monkeypatch):
     def run(*services, **asked):
-        known = {service.name: service for service in services}
-        monkeypatch.setattr(module, "known_services", lambda namespace: [("chat", name) for name in known])
-        monkeypatch.setattr(module, "LocalSession", lambda namespace, name, console: known[name])
+        services_by_name = {service.name: service for service in services}
+        monkeypatch.setattr(module, "known_services", lambda namespace: [("chat", name) for name in services_by_name])
+        monkeypatch.setattr(module, "LocalSession", lambda namespace, name, console: services_by_name[name])
         monkeypatch.setattr(module, "stop_orphans", lambda: ("orphan",))
         monkeypatch.setattr(
             module, "open_operation", lambda entries: SimpleNamespace(id="rollout-1") if entries else None

@@ -51,9 +51,9 @@ def test_the_minute_ends_the_measurement(asked, monkeypatch):
 
 
 def test_a_method_that_cannot_run_is_named_and_the_others_are_measured(asked):
-    found = service.run(MemorySession(), replace(asked, methods=("ngram", "medusa")))
-    assert [one.method for one in found.methods if one.grid] == ["ngram"]
-    assert any(note.startswith("medusa was not measured: ") for note in found.notes)
+    result = service.run(MemorySession(), replace(asked, methods=("ngram", "medusa")))
+    assert [one.method for one in result.methods if one.grid] == ["ngram"]
+    assert any(note.startswith("medusa was not measured: ") for note in result.notes)
 
 
 def test_prompts_are_needed_and_must_be_named(asked):

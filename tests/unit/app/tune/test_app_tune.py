@@ -56,13 +56,13 @@ def asked(**given) -> TuneRequest:
 
 
 def test_the_fastest_configuration_is_found_and_written_as_a_file(service):
-    found = tune(service(), replace(asked(), write_spec="best.json"))
-    assert found.tried[0].configuration.settings == ("num_speculative_tokens=3",)
-    assert found.verdict.outcome.value == "promote"
+    tuning = tune(service(), replace(asked(), write_spec="best.json"))
+    assert tuning.tried[0].configuration.settings == ("num_speculative_tokens=3",)
+    assert tuning.verdict.outcome.value == "promote"
     written = json.loads(Path("best.json").read_text())
     assert (written["method"], written["num_speculative_tokens"]) == ("ngram", 3)
-    assert found.spec_file == "best.json"
-    assert found.verdict is not found.tried[0].verdict, "judged at a level that allows for the choice"
+    assert tuning.spec_file == "best.json"
+    assert tuning.verdict is not tuning.tried[0].verdict, "judged at a level that allows for the choice"
 
 
 def test_the_written_file_is_a_spec_that_rollout_takes_as_it_is(service):
@@ -74,16 +74,16 @@ def test_the_written_file_is_a_spec_that_rollout_takes_as_it_is(service):
 
 
 def test_a_configuration_whose_engine_does_not_start_is_named_and_the_search_goes_on(service):
-    found = tune(service(), asked())
-    (failed,) = [one for one in found.tried if one.failed]
+    tuning = tune(service(), asked())
+    (failed,) = [one for one in tuning.tried if one.failed]
     assert "prompt_lookup_max=6" in failed.configuration.name
     assert "the engine exited with code 3" in failed.failed
 
 
 def test_where_nothing_is_better_than_no_speculation_no_file_is_written(service):
-    found = tune(service({3: 0.13, 5: 0.12, 2: 0.15}), replace(asked(), write_spec="best.json"))
-    assert found.verdict.outcome.value == "reject"
-    assert found.spec_file is None
+    tuning = tune(service({3: 0.13, 5: 0.12, 2: 0.15}), replace(asked(), write_spec="best.json"))
+    assert tuning.verdict.outcome.value == "reject"
+    assert tuning.spec_file is None
     assert not Path("best.json").exists()
 
 
@@ -113,15 +113,15 @@ def test_a_search_that_was_killed_continues_and_sends_no_finished_block_again(se
 
 
 def test_a_time_limit_leaves_the_least_promising_untried(service):
-    found = tune(service(), asked(time_limit_s=3.0))
-    assert found.untried
-    assert found.seconds <= 3.0
+    tuning = tune(service(), asked(time_limit_s=3.0))
+    assert tuning.untried
+    assert tuning.seconds <= 3.0
 
 
 def test_what_the_user_fixed_is_not_varied(service):
     request = replace(asked(), speculation=SpeculationRequest("", settings=("num_speculative_tokens=5",)))
-    found = tune(service(), request)
-    assert {one.configuration.k for one in found.tried} == {None}
+    tuning = tune(service(), request)
+    assert {one.configuration.k for one in tuning.tried} == {None}
 
 
 def test_a_method_that_cannot_run_is_refused_with_its_reason(service):

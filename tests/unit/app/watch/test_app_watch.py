@@ -241,8 +241,11 @@ def test_a_failed_fallback_is_reported_with_what_to_run(monkeypatch):
     assert reasons(events) == ["NoDrafts", "FellBackFailed"]
     assert events[-1].command == "run mpctl resume svc"
     rounds(watcher, 3)
-    held = watcher.watched["chat", "svc"].decision
-    assert (held.act, held.reason.partition(" in ")[0]) == (WatchAct.HOLD, "fall back failed, and is tried again")
+    decision = watcher.watched["chat", "svc"].decision
+    assert (decision.act, decision.reason.partition(" in ")[0]) == (
+        WatchAct.HOLD,
+        "fall back failed, and is tried again",
+    )
     rounds(watcher, 2)
     assert reasons(events).count("FellBackFailed") == 2
     rounds(watcher, 6)
@@ -590,7 +593,7 @@ def test_a_ledger_that_is_read_late_ends_no_finding_and_forgets_nothing(monkeypa
     (watched,) = watcher.watched.values()
     before, finding = watched.facts, watched.assessment.signal
     assert watched.assessment.finding
-    seen = len(events)
+    count = len(events)
     with monkeypatch.context() as patch:
         patch.setattr(watcher, "_facts_of", lambda _: "the ledger was not read within 5 s")
         watched.read_at = None
@@ -598,7 +601,7 @@ def test_a_ledger_that_is_read_late_ends_no_finding_and_forgets_nothing(monkeypa
     assert watched.assessment.signal is finding
     assert watched.facts == replace(before, busy="the ledger was not read within 5 s")
     rounds(watcher, 2)
-    assert reasons(events)[seen:] == []
+    assert reasons(events)[count:] == []
 
 
 def test_a_service_whose_ledger_was_never_read_is_not_healthy(monkeypatch):

@@ -64,9 +64,9 @@ class Api:
 
 @pytest.fixture
 def api():
-    made = Api()
-    yield made
-    made.close()
+    actual_api = Api()
+    yield actual_api
+    actual_api.close()
 
 
 def published(api):

@@ -79,8 +79,8 @@ def test_the_container_runs_a_command_that_exists():
 
     words = arguments(WatchInstallRequest(None, "mpctl:1", prometheus="http://prometheus:9090"))
     assert words[:2] == ["watch", "run"]
-    known = {name for option in run.params for name in option.opts}
-    assert {word for word in words if word.startswith("-")} <= known
+    names = {name for option in run.params for name in option.opts}
+    assert {word for word in words if word.startswith("-")} <= names
 
 
 @pytest.mark.parametrize("policy", ["nonsense: 1", "fall_back: maybe"])
@@ -113,13 +113,13 @@ def test_the_webhook_of_the_installed_watch_comes_from_a_secret():
 
 
 def test_the_watch_lives_in_a_namespace_of_its_own_and_its_rights_are_in_the_watched_one():
-    found = objects(WatchInstallRequest("ml", "mpctl:1"), ACTS)
-    places = {(o["kind"], o["metadata"].get("namespace")) for o in found}
+    actual_objects = objects(WatchInstallRequest("ml", "mpctl:1"), ACTS)
+    places = {(o["kind"], o["metadata"].get("namespace")) for o in actual_objects}
     assert ("ServiceAccount", "mpctl-system") in places and ("Deployment", "mpctl-system") in places
     assert {kind for kind, place in places if place == "ml"} == {"Role", "RoleBinding"}
-    subjects = [s for o in found for s in o.get("subjects", ())]
+    subjects = [s for o in actual_objects for s in o.get("subjects", ())]
     assert {(s["name"], s["namespace"]) for s in subjects} == {("mpctl-watch-ml", "mpctl-system")}
-    (home,) = [o for o in found if o["kind"] == "Namespace"]
+    (home,) = [o for o in actual_objects if o["kind"] == "Namespace"]
     assert home["metadata"]["name"] == "mpctl-system"
 
 

@@ -42,9 +42,9 @@ def published(policy=None):
 
     def go(count=1):
         for _ in range(count):
-            told = len(events)
+            actual_count = len(events)
             rounds(watcher)
-            for event in events[told:]:
+            for event in events[actual_count:]:
                 publisher.tell(event)
             publisher.publish(list(watcher.watched.values()))
 

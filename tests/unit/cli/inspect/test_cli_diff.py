@@ -53,10 +53,10 @@ def test_a_manifest_is_compared_with_a_change(cli):
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: qwen}\nspec:\n  template:\n    spec:\n"
         "      containers:\n      - name: engine\n        image: vllm/vllm-openai:v0.33.0\n        args:\n        - m\n"
     )
-    found = cli("diff", "-f", str(path), "--spec", "ngram")
-    assert found.code == 1
-    assert "--- qwen (in the file)" in found.out
-    assert "+        - '--speculative-config=" in found.out
+    result = cli("diff", "-f", str(path), "--spec", "ngram")
+    assert result.code == 1
+    assert "--- qwen (in the file)" in result.out
+    assert "+        - '--speculative-config=" in result.out
     assert cli("diff", "-f", str(path), "--spec", "none").code == 0
     without = cli("diff", "-f", str(path))
     assert without.code == 2

@@ -128,8 +128,8 @@ def test_a_head_that_drafts_in_one_pass_is_told_from_another(cli, method, draft,
     path = cli.directory / "s3.yaml"
     path.write_text(SERVICE.replace("hf://Qwen/Qwen3-8B", "s3://b/weights").replace("8192", "2048"))
     done = cli("preflight", "-f", str(path), *asked)
-    found = {one["id"]: one["verdict"] for one in json.loads(done.out)["match"]}
-    assert (found["parallel-drafting"], done.code) == (verdict, code)
+    verdicts = {one["id"]: one["verdict"] for one in json.loads(done.out)["match"]}
+    assert (verdicts["parallel-drafting"], done.code) == (verdict, code)
 
 
 @pytest.mark.parametrize("draft", ["scripts/demo/heads", "/opt/heads/own"])
@@ -145,9 +145,9 @@ def test_a_path_that_was_not_read_is_said_and_why(cli, draft):
     unread = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", draft)
     assert f"unchecked: files: {draft} was not read: a path from / is the pod's" in unread.err
     assert f"any other starts from {folder}" in unread.err
-    found = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", "../scripts/demo/heads")
-    assert found.code == 9
-    assert "was not read" not in found.err
+    result = cli("preflight", "-f", str(path), "--spec", "eagle3", "--draft", "../scripts/demo/heads")
+    assert result.code == 9
+    assert "was not read" not in result.err
 
 
 def test_a_gpu_that_nobody_knows(cli, service):

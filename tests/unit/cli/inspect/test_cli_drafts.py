@@ -13,11 +13,11 @@ def test_the_table_of_drafts(cli):
     every = cli("drafts")
     assert every.code == 0
     assert every.out.count("\n") == 99
-    one = cli("drafts", "Qwen/Qwen3-8B")
-    assert HEAD in one.out
-    assert "2.26 (K=3, mtbench, t=0)" in one.out
-    assert "unknown" in one.out
-    assert "raises KV per token" in one.err
+    result = cli("drafts", "Qwen/Qwen3-8B")
+    assert HEAD in result.out
+    assert "2.26 (K=3, mtbench, t=0)" in result.out
+    assert "unknown" in result.out
+    assert "raises KV per token" in result.err
     assert "vllm-test" in cli("drafts", "Qwen/Qwen3-8B", "-o", "wide").out
     assert (
         cli("drafts", "Qwen/Qwen3-8B", "--method", "dspark", "-o", "name").out == "deepseek-ai/dspark_qwen3_8b_block7\n"

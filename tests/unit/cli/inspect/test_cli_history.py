@@ -221,36 +221,36 @@ def test_a_purge_deletes_what_was_recorded_and_leaves_the_service(cli, recorded)
 
 
 def test_a_purge_asks_for_the_name_and_says_what_is_lost(cli, recorded, monkeypatch):
-    asked = []
+    texts = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("click.prompt", lambda text, **_more: asked.append(text) or "yes")
-    kept = files(recorded)
+    monkeypatch.setattr("click.prompt", lambda text, **_more: texts.append(text) or "yes")
+    actual_files = files(recorded)
     done = cli("history", "--purge")
     assert done.code == 2
     assert "Delete 2 revisions, 4 ledger entries of service default/demo (this machine)?" in done.err
     assert "revision 1 cannot be restored afterwards" in done.err
-    assert asked == ["Type demo to confirm"]
-    assert files(recorded) == kept
+    assert texts == ["Type demo to confirm"]
+    assert files(recorded) == actual_files
 
 
 def test_a_purge_without_a_terminal_needs_a_yes(cli, recorded):
-    kept = files(recorded)
+    actual_files = files(recorded)
     assert cli("history", "--purge", "--no-input").code == 2
-    assert files(recorded) == kept
+    assert files(recorded) == actual_files
 
 
 def test_a_purge_is_refused_while_an_operation_is_unfinished(cli, recorded):
     store = LocalStore(recorded, "ann@here")
     plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of(MANIFEST, 1), Manifest.of(MANIFEST, 1), Spec("ngram"))
-    at = datetime(2026, 1, 2, tzinfo=UTC)
-    more = {"event": Event.OPENED, "who": "ann@here", "data": {"plan": plan.to_record()}}
-    store.append(Entry.after(store.entries()[-1], at=at, operation="rollout-2", **more))
-    kept = files(recorded)
+    moment = datetime(2026, 1, 2, tzinfo=UTC)
+    fields = {"event": Event.OPENED, "who": "ann@here", "data": {"plan": plan.to_record()}}
+    store.append(Entry.after(store.entries()[-1], at=moment, operation="rollout-2", **fields))
+    actual_files = files(recorded)
     done = cli("history", "--purge", "--yes", "--force")
     assert done.code == 3
     assert "rollout-2 of service default/demo is unfinished" in done.err
-    assert files(recorded) == kept
+    assert files(recorded) == actual_files
 
 
 def test_a_purge_of_a_history_that_cannot_be_read_needs_force(cli, recorded):

@@ -263,13 +263,13 @@ def test_transcripts_tell_whether_ngram_pays_without_an_engine(cli, manifest, co
 
 @pytest.mark.parametrize("form", ["json", "md", "html", "text"])
 def test_nothing_of_a_transcript_but_its_figures_is_shown(cli, manifest, form):
-    given = transcripts(cli, copies=True)
+    actual_transcripts = transcripts(cli, copies=True)
     log = cli.directory / "log.jsonl"
-    more = {"prompt": "PLANTED", "text": "PLANTED", "user": "PLANTED"}
-    lines = [json.dumps({**json.loads(line), **more}) for line in log.read_text(encoding="utf-8").splitlines()]
+    fields = {"prompt": "PLANTED", "text": "PLANTED", "user": "PLANTED"}
+    lines = [json.dumps({**json.loads(line), **fields}) for line in log.read_text(encoding="utf-8").splitlines()]
     log.write_text("\n".join(lines), encoding="utf-8")
     output = () if form == "text" else ("-o", form)
-    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", *given, *output)
+    ran = cli("plan", *manifest, "--spec", "ngram", "--gpu", "L4", *actual_transcripts, *output)
     assert ran.code == 0, ran.err
     assert "PLANTED" not in ran.out + ran.err
     assert [path for path in cli.directory.rglob("*") if path.is_file() and b"PLANTED" in path.read_bytes()] == [log]

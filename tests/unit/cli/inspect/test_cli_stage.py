@@ -58,9 +58,9 @@ def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
     done = cli(*plan)
     assert (done.code, done.out) == (9, "")
     assert "[draft-not-staged]" in done.err
-    there = cli(*plan, "--ignore", "draft-not-staged")
-    assert there.code == 0
-    assert '"claimName": "models"' in there.out
+    result = cli(*plan, "--ignore", "draft-not-staged")
+    assert result.code == 0
+    assert '"claimName": "models"' in result.out
 
 
 def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
@@ -77,15 +77,15 @@ def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
     [("--claim", "models"), ("--kserve", "0.20"), ("--kserve=0.20", "--staging-mode=oci", "--registry=r.example/m")],
 )
 def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, way):
-    there = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
-    if there.code == 2:  # nothing to prepare, so nothing to ignore
-        there = cli("render", "-f", service, "--spec", "eagle3", *way)
+    result = cli("render", "-f", service, "--spec", "eagle3", *way, "--ignore", "draft-not-staged")
+    if result.code == 2:  # nothing to prepare, so nothing to ignore
+        result = cli("render", "-f", service, "--spec", "eagle3", *way)
     path = cli.directory / "there.yaml"
-    path.write_text(there.out)
+    path.write_text(result.out)
     changed = ("--spec", "eagle3", "--draft", "/mnt/mpctl/draft", "--set", "num_speculative_tokens=7")
     again = cli("render", "-f", str(path), *changed)
     assert again.code == 0
-    assert again.out == there.out.replace('"num_speculative_tokens": 3', '"num_speculative_tokens": 7')
+    assert again.out == result.out.replace('"num_speculative_tokens": 3', '"num_speculative_tokens": 7')
     assert "whether the draft is there cannot be seen" in again.err
 
 
@@ -104,17 +104,17 @@ def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, s
 
 
 def test_a_rendered_draft_goes_with_spec_none(cli, service):
-    there = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
+    result = cli("render", "-f", service, "--spec", "eagle3", "--kserve", "0.20")
     path = cli.directory / "there.yaml"
-    path.write_text(there.out)
-    left = cli("render", "-f", str(path), "--spec", "none").out
-    assert "- uri: hf://Qwen/Qwen3-8B\n" in left
-    assert "speculat" not in left.replace("/mnt/models", "")
-    assert "/mnt/mpctl/draft" not in left
-    path.write_text(left)
+    path.write_text(result.out)
+    out = cli("render", "-f", str(path), "--spec", "none").out
+    assert "- uri: hf://Qwen/Qwen3-8B\n" in out
+    assert "speculat" not in out.replace("/mnt/models", "")
+    assert "/mnt/mpctl/draft" not in out
+    path.write_text(out)
     again = cli("render", "-f", str(path), "--spec", "eagle3", "--kserve", "0.20")
     path.write_text(again.out)
-    assert cli("render", "-f", str(path), "--spec", "none").out == left
+    assert cli("render", "-f", str(path), "--spec", "none").out == out
 
 
 def write(cli, text):
@@ -124,12 +124,12 @@ def write(cli, text):
 
 
 def test_leaving_or_changing_a_draft_keeps_a_newer_target(cli):
-    there = cli("render", "-f", write(cli, SERVICE), *DRAFT, "--kserve", "0.20")
-    bumped = write(cli, there.out.replace("- uri: hf://Qwen/Qwen3-8B\n", "- uri: hf://Qwen/Qwen3-8B:new\n"))
-    left = cli("render", "-f", bumped, "--spec", "none")
-    assert left.code == 0
-    assert "- uri: hf://Qwen/Qwen3-8B:new\n" in left.out
-    assert "Qwen3-0.6B" not in left.out
+    result = cli("render", "-f", write(cli, SERVICE), *DRAFT, "--kserve", "0.20")
+    bumped = write(cli, result.out.replace("- uri: hf://Qwen/Qwen3-8B\n", "- uri: hf://Qwen/Qwen3-8B:new\n"))
+    actual_result = cli("render", "-f", bumped, "--spec", "none")
+    assert actual_result.code == 0
+    assert "- uri: hf://Qwen/Qwen3-8B:new\n" in actual_result.out
+    assert "Qwen3-0.6B" not in actual_result.out
     other = cli("render", "-f", bumped, *DRAFT[:3], "Qwen/Qwen3-1.7B", "--kserve", "0.20")
     assert [line.strip() for line in other.out.splitlines() if "- uri:" in line] == [
         "- uri: hf://Qwen/Qwen3-8B:new",
@@ -198,17 +198,17 @@ TAB = SERVICE.replace("hf://Qwen/Qwen3-8B  # 16 GiB", '"pvc://models/qwen"\t').r
     ],
 )
 def test_what_yaml_and_kserve_allow_is_staged_and_taken_back(cli, text, more):
-    there = cli("render", "-f", write(cli, text), *DRAFT, *more, "--ignore", "draft-not-staged")
-    if there.code == 2:  # nothing to prepare, so nothing to ignore
-        there = cli("render", "-f", write(cli, text), *DRAFT, *more)
-    assert there.code == 0, there.err
-    assert "/mnt/mpctl/draft" in there.out
-    left = cli("render", "-f", write(cli, there.out), "--spec", "none")
+    result = cli("render", "-f", write(cli, text), *DRAFT, *more, "--ignore", "draft-not-staged")
+    if result.code == 2:  # nothing to prepare, so nothing to ignore
+        result = cli("render", "-f", write(cli, text), *DRAFT, *more)
+    assert result.code == 0, result.err
+    assert "/mnt/mpctl/draft" in result.out
+    actual_result = cli("render", "-f", write(cli, result.out), "--spec", "none")
     target = "pvc://models/qwen" if text is TAB else "hf://Qwen/Qwen3-8B"
-    assert left.code == 0, left.err
-    assert target in left.out
-    assert "/mnt/mpctl/draft" not in left.out
-    assert text is not TAB or left.out == text
+    assert actual_result.code == 0, actual_result.err
+    assert target in actual_result.out
+    assert "/mnt/mpctl/draft" not in actual_result.out
+    assert text is not TAB or actual_result.out == text
 
 
 @pytest.mark.parametrize(

@@ -57,13 +57,13 @@ def test_rules_of_guides_apply_with_their_origin_and_only_where_they_do():
     small = replace(CELL, gpu=replace(CELL.gpu, usable_gib=30), precision="fp8")
     small = replace(small, acceptance=Acceptance((0.5, 0.2, 0.1)))
     small = replace(small, draft=model_shape("Qwen/Qwen3-8B"))
-    found = advice(small, classes=2, temperature=0.8)
-    assert [one.rule for one in found] == [
+    actual_advice = advice(small, classes=2, temperature=0.8)
+    assert [one.rule for one in actual_advice] == [
         *("draft's size", "draft's share of memory", "acceptance rate", "temperature"),
         *("quantised target", "mixed traffic"),
     ]
-    assert "the target is 4 times as large as its draft" in found[0].text
-    assert all("DigitalOcean" in one.source for one in found)
+    assert "the target is 4 times as large as its draft" in actual_advice[0].text
+    assert all("DigitalOcean" in one.source for one in actual_advice)
     assert advice(replace(CELL, k=1)) == ()
 
 

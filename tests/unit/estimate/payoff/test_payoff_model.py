@@ -16,7 +16,7 @@ RATES = Acceptance((0.65, 0.40, 0.23))
 
 
 def cell(**changed):
-    given = {
+    fields = {
         "target": model_shape("Qwen/Qwen3-32B"),
         "gpu": find_gpu("H100-SXM-94"),
         "method": "eagle3",
@@ -28,7 +28,7 @@ def cell(**changed):
         "pool": 69232,
         "draft_pool": 47264,
     }
-    return Scenario(**{**given, **changed})
+    return Scenario(**{**fields, **changed})
 
 
 def test_the_published_point_of_a_head_lies_in_its_band():
@@ -60,12 +60,14 @@ def test_bands_widen_with_what_is_not_known():
         band = predict(cell(**changed), fitted()).throughput
         return band.high / band.low
 
-    known = width()
+    actual_width = width()
     assert (
-        known < width(acceptance=replace(RATES, origin="published")) < width(acceptance=replace(RATES, origin="class"))
+        actual_width
+        < width(acceptance=replace(RATES, origin="published"))
+        < width(acceptance=replace(RATES, origin="class"))
     )
-    assert known < width(concurrency=256)
-    assert known < width(acceptance=replace(RATES, drafts=40))
+    assert actual_width < width(concurrency=256)
+    assert actual_width < width(acceptance=replace(RATES, drafts=40))
 
 
 def test_an_engine_before_async_scheduling_pays_less_for_lookup():
@@ -110,10 +112,10 @@ def test_a_pair_far_outside_the_band_is_believed_and_widens_it_elsewhere():
     pair = MeasuredPair("eagle3", 3, 8, throughput=0.6, time_per_token=1.6)
     here = predict(cell(concurrency=8), fitted(), (pair,)).throughput
     assert here.low < 0.6 < here.high
-    there = predict(cell(concurrency=64), fitted(), (pair,)).throughput
+    throughput = predict(cell(concurrency=64), fitted(), (pair,)).throughput
     alone = predict(cell(concurrency=64), fitted()).throughput
-    assert there.value < alone.value
-    assert there.high / there.low > alone.high / alone.low
+    assert throughput.value < alone.value
+    assert throughput.high / throughput.low > alone.high / alone.low
 
 
 def test_what_would_change_it_moves_a_measured_figure_too():
@@ -127,18 +129,18 @@ def test_what_would_change_it_moves_a_measured_figure_too():
 
 def test_the_crossover_is_a_range_and_lies_where_the_gain_ends():
     model = cell(method="draft_model", draft=model_shape("Qwen/Qwen3-1.7B"), draft_pool=32528)
-    found = table(model, (1, 32, 256), (1, 3, 5), fitted()).crossover
-    assert found.low < 256
-    assert found.high == pytest.approx(found.low * 2.25)
-    assert "concurrent requests" in found.text()
+    crossover = table(model, (1, 32, 256), (1, 3, 5), fitted()).crossover
+    assert crossover.low < 256
+    assert crossover.high == pytest.approx(crossover.low * 2.25)
+    assert "concurrent requests" in crossover.text()
     never = table(cell(acceptance=Acceptance((0.0,))), (1, 8), (1, 3), fitted()).crossover
     assert never.text() == "speculation does not pay at any concurrency"
 
 
 def test_the_smallest_k_within_two_percent_of_the_best_is_advised():
-    found = table(cell(), (1,), (1, 2, 3, 4, 5, 6, 7), fitted())
-    (choice,) = found.choices
-    ratios = {entry.cell.k: entry.prediction.throughput.value for entry in found.entries}
+    actual_table = table(cell(), (1,), (1, 2, 3, 4, 5, 6, 7), fitted())
+    (choice,) = actual_table.choices
+    ratios = {entry.cell.k: entry.prediction.throughput.value for entry in actual_table.entries}
     best = max(ratios.values())
     assert choice.k == min(k for k, value in ratios.items() if value >= 0.98 * best)
     assert choice.equal == tuple(k for k, value in ratios.items() if value >= 0.98 * best)

@@ -38,19 +38,24 @@ def test_nothing_is_proposed_past_the_longest_request():
 
 def test_a_copied_answer_is_accepted_and_counted_as_the_engine_counts():
     text = tuple(range(100, 130))
-    found = replay([Conversation(text, text)], PromptLookup(4, 2, 4), 4)
+    actual_replay = replay([Conversation(text, text)], PromptLookup(4, 2, 4), 4)
     # The prefill gives one token, the second one finds no pair yet, then drafts of four are accepted whole.
-    assert (found.generated, found.requests) == (30, 1)
-    assert found.rates[0] == 1.0
-    assert found.per_position[0] == found.drafts
-    assert found.steps == found.generated - found.accepted
-    assert found.tokens_per_step > 3.5
+    assert (actual_replay.generated, actual_replay.requests) == (30, 1)
+    assert actual_replay.rates[0] == 1.0
+    assert actual_replay.per_position[0] == actual_replay.drafts
+    assert actual_replay.steps == actual_replay.generated - actual_replay.accepted
+    assert actual_replay.tokens_per_step > 3.5
 
 
 def test_novel_text_is_not_accepted():
-    found = replay([Conversation(tuple(range(50)), tuple(range(100, 150)))], PromptLookup(5, 2, 4), 5)
-    assert (found.drafts, found.accepted, found.tokens_per_step, found.coverage) == (0, 0, 1.0, 0.0)
-    assert found.rates == ()
+    actual_replay = replay([Conversation(tuple(range(50)), tuple(range(100, 150)))], PromptLookup(5, 2, 4), 5)
+    assert (actual_replay.drafts, actual_replay.accepted, actual_replay.tokens_per_step, actual_replay.coverage) == (
+        0,
+        0,
+        1.0,
+        0.0,
+    )
+    assert actual_replay.rates == ()
 
 
 def test_suffix_learns_from_earlier_answers_and_ngram_does_not():

@@ -59,9 +59,9 @@ def ask(monkeypatch):
     def ask(pods, claims, free_after_s=20.0):
         cluster = Cluster(pods, claims, free_after_s)
         monkeypatch.setattr("mpctl.platform.kubernetes.gpu_capacity.time.monotonic", lambda: cluster.passed_s)
-        asked = {"title": "service a/b", "pods": 1, "purpose": "a candidate", "hint": "", "sleep": cluster.sleep}
+        fields = {"title": "service a/b", "pods": 1, "purpose": "a candidate", "hint": "", "sleep": cluster.sleep}
         try:
-            require_capacity(cluster, TEMPLATE, TEMPLATE, **asked)
+            require_capacity(cluster, TEMPLATE, TEMPLATE, **fields)
         except Refused as error:
             return error.message, cluster.passed_s
         return "fits", cluster.passed_s

@@ -127,10 +127,10 @@ class Ending:
 )
 def test_pods_have_their_grace_period_to_end(monkeypatch, grace_s, ends_s, limit):
     world = Ending(monkeypatch, ends_s, grace_s)
-    one = Candidate(world, world, world, "demo", sleep=world.sleep)
+    candidate = Candidate(world, world, world, "demo", sleep=world.sleep)
     if ends_s <= limit:
-        one.remove(ISVC)
+        candidate.remove(ISVC)
         assert world.now == ends_s
     else:
         with pytest.raises(MpctlError, match=f"did not terminate within {limit} s"):
-            one.remove(ISVC)
+            candidate.remove(ISVC)

@@ -36,8 +36,12 @@ def written(tmp_path):
 
 
 def test_a_kubeconfig_that_can_be_used(written):
-    found = connect(written(kubeconfig()))
-    assert (found.context, found.namespace, found.configuration.host) == ("one", "chat", "https://127.0.0.1:1")
+    actual_connect = connect(written(kubeconfig()))
+    assert (actual_connect.context, actual_connect.namespace, actual_connect.configuration.host) == (
+        "one",
+        "chat",
+        "https://127.0.0.1:1",
+    )
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"- 1\n", b"text", b"contexts: 7", b"users: [{}]"])
@@ -99,18 +103,18 @@ def test_a_credential_plugin_that_fails_is_heard_and_its_command_told_without_se
 def opened(monkeypatch):
     from kubernetes.client import Configuration
 
-    made = []
+    clients = []
 
     def client(host, **settings):
         configuration = Configuration()
         configuration.host = host
         for name, value in settings.items():
             setattr(configuration, name, value)
-        made.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
-        return made[-1]
+        clients.append(Client(ClusterConnection(configuration, "ns", "test"), timeout_s=0.3, sleep=lambda _: None))
+        return clients[-1]
 
     yield client
-    for one in made:
+    for one in clients:
         one.close()
 
 

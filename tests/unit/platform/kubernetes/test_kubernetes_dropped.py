@@ -55,16 +55,16 @@ class Server:
 def opened():
     from kubernetes.client import Configuration
 
-    made = []
+    clients = []
 
     def client(server):
         configuration = Configuration()
         configuration.host = server.url
-        made.append(Client(ClusterConnection(configuration, "ns", "test"), sleep=lambda _: None))
-        return made[-1]
+        clients.append(Client(ClusterConnection(configuration, "ns", "test"), sleep=lambda _: None))
+        return clients[-1]
 
     yield client
-    for one in made:
+    for one in clients:
         one.close()
 
 

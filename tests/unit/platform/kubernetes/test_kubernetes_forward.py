@@ -16,9 +16,9 @@ from mpctl.platform.kubernetes.api.port_forward import Forwards
 
 @pytest.fixture
 def forwards():
-    made = Forwards(None, "ns")
-    yield made
-    made.close()
+    actual_forwards = Forwards(None, "ns")
+    yield actual_forwards
+    actual_forwards.close()
 
 
 def test_a_forward_listens_on_a_socket_of_this_user_alone(forwards):

@@ -134,8 +134,8 @@ class Autoscaled:
 
 
 def test_only_an_autoscaler_of_its_own_kind_is_its_autoscaler():
-    (found,) = find_scalers(Autoscaled(), "chat", "large", "LeaderWorkerSet")
-    assert found["metadata"]["name"] == "LeaderWorkerSet"
+    (scaler,) = find_scalers(Autoscaled(), "chat", "large", "LeaderWorkerSet")
+    assert scaler["metadata"]["name"] == "LeaderWorkerSet"
 
 
 def test_a_restart_is_asked_for_on_the_pods_that_serve():

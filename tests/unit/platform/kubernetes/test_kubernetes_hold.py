@@ -11,9 +11,9 @@ from mpctl.rollout.ports import Arm
 
 
 def limited(**limits):
-    made = service()
-    made["spec"]["predictor"] |= limits
-    return made
+    actual_service = service()
+    actual_service["spec"]["predictor"] |= limits
+    return actual_service
 
 
 def hpa(low, high, *, owner="serving.kserve.io/v1beta1"):
@@ -54,9 +54,9 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     first, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
     before, scaling = first.read(), {**first.scaling(), "replicas": 2}
     first.pin(scaling)
-    asked = []
+    counts = []
     later = KubernetesPlatform(
-        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: asked.append(1) or scaling
+        cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: counts.append(1) or scaling
     )
     assert later.read().text == before.text
     other = before.text.replace("--model=m", "--model=n")
@@ -66,7 +66,7 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     later.restore_strategy(Arm(other))
     later.unpin(scaling)
     assert text_of(cluster.things["InferenceService", "demo"]) == other
-    assert asked == [1]
+    assert counts == [1]
 
 
 def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
@@ -134,9 +134,9 @@ def test_a_change_of_another_writer_is_described_with_its_name_time_and_fields()
 
 
 def test_a_change_of_a_pinned_autoscaler_is_described():
-    own = hpa(1, 2)
-    own["metadata"] |= {"name": "theirs", "ownerReferences": []}
-    platform, cluster = opened(service(), deployment(), pod(), own)
+    actual_hpa = hpa(1, 2)
+    actual_hpa["metadata"] |= {"name": "theirs", "ownerReferences": []}
+    platform, cluster = opened(service(), deployment(), pod(), actual_hpa)
     known, scaling = (Arm(platform.read().text),), platform.scaling()
     platform.pin(scaling)
     assert platform.foreign_change(known, scaling) is None

@@ -28,7 +28,7 @@ def engine(*words, image=TAG):
 
 def service(*words, newest=FIRST, ready=None, traffic=None, annotations=None, **predictor):
     traffic = {newest: 100} if traffic is None else traffic
-    said = {
+    fields = {
         "latestCreatedRevision": newest,
         "latestReadyRevision": ready or newest,
         "traffic": [{"revisionName": name, "percent": share} for name, share in traffic.items()],
@@ -44,7 +44,7 @@ def service(*words, newest=FIRST, ready=None, traffic=None, annotations=None, **
             "annotations": {"serving.kserve.io/deploymentMode": "Knative"} | (annotations or {}),
         },
         "spec": {"predictor": {"containers": [engine(*words)], **predictor}},
-        "status": {"components": {"predictor": said}},
+        "status": {"components": {"predictor": fields}},
     }
 
 
@@ -101,9 +101,9 @@ def test_a_revisions_deployment_has_knatives_name(revision, name):
 
 @given(st.from_regex(r"[a-z][a-z0-9-]{0,61}[a-z0-9]", fullmatch=True), st.from_regex(r"[a-z][a-z0-9]{0,61}"))
 def test_such_a_name_fits_and_is_one_revisions_alone(one, other):
-    made = child_name(one, "-deployment")
-    assert len(made) <= 63
-    assert (made == child_name(other, "-deployment")) is (one == other)
+    actual_child_name = child_name(one, "-deployment")
+    assert len(actual_child_name) <= 63
+    assert (actual_child_name == child_name(other, "-deployment")) is (one == other)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +136,9 @@ def test_the_mode_is_read_from_the_annotation_else_from_the_status(mode):
 
 def test_ready_is_the_newest_revision_alone():
     isvc = service("--x", newest=SECOND)
-    made = deployment("--x", revision=SECOND)
-    seen = assess_health(isvc, made, [pod("--x", revision=SECOND), pod(ending=True)])
-    assert (seen.phase, seen.pods) == (Phase.READY, (f"{SECOND}-x",))
+    actual_deployment = deployment("--x", revision=SECOND)
+    health = assess_health(isvc, actual_deployment, [pod("--x", revision=SECOND), pod(ending=True)])
+    assert (health.phase, health.pods) == (Phase.READY, (f"{SECOND}-x",))
 
 
 @pytest.mark.parametrize(
@@ -153,27 +153,27 @@ def test_ready_is_the_newest_revision_alone():
 )
 def test_a_revision_is_not_ready_before_it_serves_alone(status, pods, said):
     isvc = service(newest=SECOND, **status)
-    seen = assess_health(isvc, deployment(revision=SECOND), [pod(revision=SECOND), *pods])
-    assert seen.phase is Phase.STARTING
-    assert said in seen.message
+    health = assess_health(isvc, deployment(revision=SECOND), [pod(revision=SECOND), *pods])
+    assert health.phase is Phase.STARTING
+    assert said in health.message
 
 
 def test_pods_of_a_revision_that_failed_are_not_waited_for():
     third = "demo-predictor-00003"
     failed = pod("--x", revision=SECOND, ready=False)
-    seen = assess_health(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
-    assert (seen.phase, seen.pods) == (Phase.READY, (f"{third}-x",))
+    health = assess_health(service(newest=third), deployment(revision=third), [pod(revision=third), failed])
+    assert (health.phase, health.pods) == (Phase.READY, (f"{third}-x",))
 
 
 def test_pods_of_another_revision_with_the_same_start_are_not_taken_for_this_ones():
-    seen = assess_health(service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)])
-    assert (seen.phase, seen.pods) == (Phase.STARTING, ())
+    health = assess_health(service(newest=SECOND), deployment(revision=SECOND), [pod(revision=FIRST)])
+    assert (health.phase, health.pods) == (Phase.STARTING, ())
 
 
 def test_the_revision_before_is_not_taken_for_the_one_that_was_written():
-    seen = assess_health(service("--x", newest=FIRST), deployment(), [pod()])
-    assert seen.phase is Phase.STARTING
-    assert "has not updated the Deployment" in seen.message
+    health = assess_health(service("--x", newest=FIRST), deployment(), [pod()])
+    assert health.phase is Phase.STARTING
+    assert "has not updated the Deployment" in health.message
 
 
 @pytest.mark.parametrize(
@@ -235,8 +235,8 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     two = [pod() | {"metadata": pod()["metadata"] | {"name": n, "uid": n}} for n in "ab"]
     for each in two:
         each["spec"] = deployment(gpus=1)["spec"]["template"]["spec"] | {"nodeName": "n"}
-    made = deployment(replicas=2, gpus=1)
-    one, cluster = platform(service(minReplicas=2), made, *two, node)
+    actual_deployment = deployment(replicas=2, gpus=1)
+    one, cluster = platform(service(minReplicas=2), actual_deployment, *two, node)
     with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
         one.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
     assert cluster.written == []

@@ -30,11 +30,11 @@ class Server:
         self.there = {**copy.deepcopy(body), "metadata": {**body["metadata"], "resourceVersion": "1"}}
 
     def replace(self, kind, body):
-        seen = self.there["metadata"]["resourceVersion"]
-        if body["metadata"]["resourceVersion"] != seen:
+        resource_version = self.there["metadata"]["resourceVersion"]
+        if body["metadata"]["resourceVersion"] != resource_version:
             raise Stale("changed")
         self.create(kind, body)
-        self.there["metadata"]["resourceVersion"] = str(int(seen) + 1)
+        self.there["metadata"]["resourceVersion"] = str(int(resource_version) + 1)
 
     def merge(self, kind, name, namespace, patch):
         self.there["spec"] |= patch["spec"]
@@ -262,8 +262,8 @@ def test_a_heartbeat_that_another_client_wrote_is_refused_with_its_writer_and_th
     server.there = written(server.there, manager)
     with pytest.raises(Conflict) as refused, held(server)[0].hold("rollout"):
         pass
-    said = "written by curl at 2026-01-01T00:00:05Z and not by mpctl"
-    assert (said in refused.value.message) is foreign
+    text = "written by curl at 2026-01-01T00:00:05Z and not by mpctl"
+    assert (text in refused.value.message) is foreign
     assert ("mpctl unlock demo --force" in refused.value.hint) is foreign
 
 

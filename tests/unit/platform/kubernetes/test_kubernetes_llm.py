@@ -60,8 +60,8 @@ class Reads:
     """A client that knows the two configs."""
 
     def get(self, kind, name, namespace):
-        found = {("kserve", PRESET["metadata"]["name"]): PRESET, ("chat", "ours"): OURS}
-        return found[namespace, name]
+        fields = {("kserve", PRESET["metadata"]["name"]): PRESET, ("chat", "ours"): OURS}
+        return fields[namespace, name]
 
 
 def with_setting(value):
@@ -165,12 +165,12 @@ def test_a_candidate_has_the_same_model_name_one_replica_and_no_route():
     scaled = copy.deepcopy(LIVE)
     del scaled["spec"]["replicas"], scaled["spec"]["model"]["name"]
     scaled["spec"]["scaling"] = {"minReplicas": 1, "maxReplicas": 3}
-    made = candidate_of(text_of(scaled), "arm-1", namespace="chat")
-    assert (made["kind"], made["metadata"]["name"]) == ("LLMInferenceService", "qwen-candidate")
-    assert made["spec"]["model"]["name"] == "qwen"
-    assert made["spec"]["replicas"] == 1
-    assert made["spec"].keys() & {"router", "scaling"} == set()
-    assert made["spec"]["baseRefs"] == [{"name": "ours"}]
+    candidate = candidate_of(text_of(scaled), "arm-1", namespace="chat")
+    assert (candidate["kind"], candidate["metadata"]["name"]) == ("LLMInferenceService", "qwen-candidate")
+    assert candidate["spec"]["model"]["name"] == "qwen"
+    assert candidate["spec"]["replicas"] == 1
+    assert candidate["spec"].keys() & {"router", "scaling"} == set()
+    assert candidate["spec"]["baseRefs"] == [{"name": "ours"}]
     assert transition_text(text_of(LIVE), 2, downtime=True) == text_of(LIVE)
 
 
@@ -190,10 +190,10 @@ def test_a_candidate_of_a_routing_groups_member_is_no_member():
     member = copy.deepcopy(LIVE)
     member["metadata"]["labels"]["serving.kserve.io/routing-group"] = "chat"
     member["spec"]["router"]["route"] = {"group": "chat", "weight": 9}
-    made = candidate_of(text_of(member), "arm-1", namespace="chat")
-    assert "serving.kserve.io/routing-group" not in made["metadata"]["labels"]
-    assert made["metadata"]["labels"]["team"] == "chat"
-    assert "router" not in made["spec"]
+    candidate = candidate_of(text_of(member), "arm-1", namespace="chat")
+    assert "serving.kserve.io/routing-group" not in candidate["metadata"]["labels"]
+    assert candidate["metadata"]["labels"]["team"] == "chat"
+    assert "router" not in candidate["spec"]
 
 
 def test_an_engine_behind_tls_is_refused_by_its_probe():

@@ -22,27 +22,27 @@ def copies(spec, rule=0):
 
 @pytest.mark.parametrize(("percent", "share"), [(100, {}), (50, {"percent": 50})])
 def test_a_mirror_is_one_filter_more_and_changes_nothing_else(percent, share):
-    found = route([ref()], [ref("else")])
-    found["spec"]["rules"][0]["filters"] = [HEADER]
-    before = copy.deepcopy(found)
-    spec = specs.mirrored(found, "demo", "demo-candidate", percent)
+    actual_route = route([ref()], [ref("else")])
+    actual_route["spec"]["rules"][0]["filters"] = [HEADER]
+    before = copy.deepcopy(actual_route)
+    spec = specs.mirrored(actual_route, "demo", "demo-candidate", percent)
     backend = {"group": "", "kind": "Service", "name": "demo-candidate-predictor", "port": 80}
     assert copies(spec) == [{"backendRef": backend, **share}]
     assert spec["rules"][0]["filters"][0] == HEADER
     spec["rules"][0]["filters"].pop()
-    assert spec == found["spec"] == before["spec"]
+    assert spec == actual_route["spec"] == before["spec"]
 
 
 @given(st.integers(1, 100), st.lists(st.sampled_from([[ref()], [ref("else")], [ref(), ref("else", 3)]]), min_size=1))
 def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
-    found = route(*rules)
-    spec = specs.mirrored(found, "demo", "demo-candidate", percent)
+    actual_route = route(*rules)
+    spec = specs.mirrored(actual_route, "demo", "demo-candidate", percent)
     for index, refs in enumerate(rules):
         assert len(copies(spec, index)) == any(one["name"] == "demo-predictor" for one in refs)
-        assert spec["rules"][index]["backendRefs"] == found["spec"]["rules"][index]["backendRefs"]
-    made = {**found, "spec": spec}
-    assert specs.is_known_spec(made, found, "demo", "demo-candidate")
-    assert set(specs.mirrors_of(made, "demo-candidate-predictor")) <= {float(percent)}
+        assert spec["rules"][index]["backendRefs"] == actual_route["spec"]["rules"][index]["backendRefs"]
+    fields = {**actual_route, "spec": spec}
+    assert specs.is_known_spec(fields, actual_route, "demo", "demo-candidate")
+    assert set(specs.mirrors_of(fields, "demo-candidate-predictor")) <= {float(percent)}
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,9 @@ def test_every_rule_that_serves_users_gets_exactly_one(percent, rules):
     ],
 )
 def test_the_features_that_a_gateway_needs(percent, filters, needed):
-    found = route()
-    found["spec"]["rules"][0]["filters"] = filters
-    assert set(specs.needed_features(found, "demo", percent)) == needed
+    actual_route = route()
+    actual_route["spec"]["rules"][0]["filters"] = filters
+    assert set(specs.needed_features(actual_route, "demo", percent)) == needed
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_the_features_that_a_gateway_needs(percent, filters, needed):
     ],
 )
 def test_a_gateway_that_cannot_mirror_is_refused_by_name(listed, said):
-    one = {"metadata": {"name": "gw"}, "status": {"supportedFeatures": listed}}
+    fields = {"metadata": {"name": "gw"}, "status": {"supportedFeatures": listed}}
     needed = (specs.MIRROR, specs.SHARE)
     if not said:
-        specs.require_supported(needed, [one], "HTTPRoute ns/users")
+        specs.require_supported(needed, [fields], "HTTPRoute ns/users")
         return
     with pytest.raises(Refused, match=said) as caught:
-        specs.require_supported(needed, [one], "HTTPRoute ns/users")
+        specs.require_supported(needed, [fields], "HTTPRoute ns/users")
     assert "--traffic-steps" in caught.value.hint
 
 
@@ -122,10 +122,10 @@ def test_a_foreign_change_of_a_mirrored_route_is_named_and_kept():
 
 
 def test_a_route_that_copies_to_the_candidates_service_already_is_refused():
-    found = route()
-    found["spec"]["rules"][0]["filters"] = [
+    actual_route = route()
+    actual_route["spec"]["rules"][0]["filters"] = [
         {"type": "RequestMirror", "requestMirror": {"backendRef": ref("demo-candidate-predictor")}}
     ]
-    _, users = opened(found)
+    _, users = opened(actual_route)
     with pytest.raises(Refused, match="which exists only during rollouts"):
         users.record(None)

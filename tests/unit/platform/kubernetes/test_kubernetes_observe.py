@@ -62,9 +62,9 @@ def pod(args=ARGS, *, name="p", ready=True, **status):
 
 
 def test_ready_means_every_pod_has_the_arguments_and_is_ready():
-    seen = assess_health(isvc(), deployment(replicas=2), [pod(name="a"), pod(name="b")])
-    assert (seen.phase, seen.pods, seen.matches) == (Phase.READY, ("a", "b"), True)
-    assert seen.argv == tuple(ARGS)
+    health = assess_health(isvc(), deployment(replicas=2), [pod(name="a"), pod(name="b")])
+    assert (health.phase, health.pods, health.matches) == (Phase.READY, ("a", "b"), True)
+    assert health.argv == tuple(ARGS)
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_ready_means_every_pod_has_the_arguments_and_is_ready():
     ],
 )
 def test_what_is_missing_is_said(made, pods, said):
-    seen = assess_health(isvc(), made, pods)
-    assert seen.phase is Phase.STARTING
-    assert said in seen.message
+    health = assess_health(isvc(), made, pods)
+    assert health.phase is Phase.STARTING
+    assert said in health.message
 
 
 def test_kserves_ready_condition_counts_for_nothing():
@@ -96,13 +96,13 @@ def test_kserves_ready_condition_counts_for_nothing():
     }
     waiting["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": "one-l4"}]
     waiting["status"]["resourceClaimStatuses"] = [{"name": "gpu", "resourceClaimName": "new-gpu-x7"}]
-    made = deployment(updatedReplicas=1, availableReplicas=1)
-    made["status"]["replicas"] = 2
-    seen = assess_health(healthy, made, [pod(["--model=m"], name="old"), waiting])
-    assert seen.phase is Phase.STARTING
-    assert seen.stuck
-    assert "cannot allocate all claims" in seen.message
-    assert "claim new-gpu-x7 (of one-l4)" in seen.message
+    actual_deployment = deployment(updatedReplicas=1, availableReplicas=1)
+    actual_deployment["status"]["replicas"] = 2
+    health = assess_health(healthy, actual_deployment, [pod(["--model=m"], name="old"), waiting])
+    assert health.phase is Phase.STARTING
+    assert health.stuck
+    assert "cannot allocate all claims" in health.message
+    assert "claim new-gpu-x7 (of one-l4)" in health.message
 
 
 def test_a_pod_that_waits_for_the_gpu_of_one_that_finishes_its_requests_is_not_stuck():
@@ -111,9 +111,9 @@ def test_a_pod_that_waits_for_the_gpu_of_one_that_finishes_its_requests_is_not_s
     waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no GPU is free"}
     leaving = pod(["--model=m"], name="old")
     leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:30:00Z"
-    seen = assess_health(isvc(), deployment(availableReplicas=0), [leaving, waiting])
-    assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
-    assert seen.message == "pod new cannot be scheduled: no GPU is free; an old pod finishes its requests"
+    health = assess_health(isvc(), deployment(availableReplicas=0), [leaving, waiting])
+    assert (health.phase, health.stuck) == (Phase.STARTING, "")
+    assert health.message == "pod new cannot be scheduled: no GPU is free; an old pod finishes its requests"
 
 
 @pytest.mark.parametrize(("seconds", "drains"), [(60, True), (-60, False), (None, False)])
@@ -130,9 +130,9 @@ def test_a_new_node_on_its_way_is_waited_for():
     waiting = pod(ready=False)
     waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
     events = [{"involvedObject": {"uid": "p"}, "reason": "TriggeredScaleUp", "message": "pod triggered scale-up"}]
-    seen = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
-    assert (seen.phase, seen.stuck) == (Phase.STARTING, "")
-    assert "triggered scale-up" in seen.message
+    health = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
+    assert (health.phase, health.stuck) == (Phase.STARTING, "")
+    assert "triggered scale-up" in health.message
 
 
 @pytest.mark.parametrize(
@@ -148,16 +148,16 @@ def test_the_last_word_of_a_node_autoscaler_counts(told, waits):
     waiting = pod(ready=False)
     waiting["status"]["conditions"][1] = {"type": "PodScheduled", "status": "False", "message": "no"}
     events = [{"involvedObject": {"uid": "p"}, "reason": reason, "lastTimestamp": at} for reason, at in told]
-    seen = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
-    assert (not seen.stuck) is waits
+    health = assess_health(isvc(), deployment(availableReplicas=0), [waiting], events)
+    assert (not health.stuck) is waits
 
 
 def test_what_has_no_pod_and_gets_none_is_stuck():
     assert assess_health(isvc(), deployment(replicas=0), []).stuck
     stopped = isvc()
     stopped["metadata"]["annotations"] = {"serving.kserve.io/stop": "true"}
-    seen = assess_health(stopped, None, [])
-    assert (seen.phase, "stopped" in seen.message, bool(seen.stuck)) == (Phase.STARTING, True, True)
+    health = assess_health(stopped, None, [])
+    assert (health.phase, "stopped" in health.message, bool(health.stuck)) == (Phase.STARTING, True, True)
 
 
 def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
@@ -166,17 +166,17 @@ def test_what_admission_adds_to_every_pod_makes_no_other_pod_of_it():
         container(image="mirror/vllm@sha256:0", env=[{"name": "AWS_ROLE_ARN", "value": "arn"}])
     ]
     assert assess_health(isvc(), deployment(), [changed]).phase is Phase.READY
-    asked = deployment()
-    asked["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
-    assert assess_health(isvc(), asked, [changed]).phase is Phase.STARTING
+    actual_deployment = deployment()
+    actual_deployment["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A", "value": "1"}]
+    assert assess_health(isvc(), actual_deployment, [changed]).phase is Phase.STARTING
 
 
 def test_a_service_without_arguments_is_not_served_by_the_deployment_of_the_arm_before():
     bare = {"metadata": {"name": "demo"}, "spec": {"predictor": {"model": {"runtime": "r"}}}}
     runtime = {"spec": {"containers": [{"name": "kserve-container", "args": ["--port=8080"]}]}}
     before = ["--port=8080", "--speculative-config={}"]
-    seen = assess_health(bare, deployment(before), [pod(before)], runtime=runtime)
-    assert (seen.phase, "has not updated" in seen.message) == (Phase.STARTING, True)
+    health = assess_health(bare, deployment(before), [pod(before)], runtime=runtime)
+    assert (health.phase, "has not updated" in health.message) == (Phase.STARTING, True)
     assert (
         assess_health(bare, deployment(["--port=8080"]), [pod(["--port=8080"])], runtime=runtime).phase is Phase.READY
     )
@@ -221,11 +221,11 @@ def test_a_missing_claim_template_shows_in_events_only():
     waiting = pod(ready=False)
     waiting["status"]["conditions"] = []
     failed = {"reason": "FailedResourceClaimCreation", "type": "Warning", "message": "template one-l4 not found"}
-    seen = assess_health(
+    health = assess_health(
         isvc(), deployment(availableReplicas=0), [waiting], [{"involvedObject": {"uid": "p"}, **failed}]
     )
-    assert seen.stuck
-    assert "template one-l4 not found" in seen.message
+    assert health.stuck
+    assert "template one-l4 not found" in health.message
 
 
 @pytest.mark.parametrize("reason", ["CrashLoopBackOff", "ImagePullBackOff", "CreateContainerConfigError"])
@@ -239,17 +239,19 @@ def test_a_container_that_will_not_start_has_failed(reason):
             }
         ]
     }
-    seen = assess_health(isvc(), deployment(availableReplicas=0), [pod(ready=False, **status)])
-    assert seen.phase is Phase.FAILED
-    assert reason in seen.message
-    assert "code 3" in seen.message
+    health = assess_health(isvc(), deployment(availableReplicas=0), [pod(ready=False, **status)])
+    assert health.phase is Phase.FAILED
+    assert reason in health.message
+    assert "code 3" in health.message
 
 
 def test_pods_that_cannot_be_created_have_failed():
-    made = deployment(availableReplicas=0, updatedReplicas=0)
-    made["status"]["conditions"] = [{"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}]
-    seen = assess_health(isvc(), made, [])
-    assert (seen.phase, "exceeded quota" in seen.message) == (Phase.FAILED, True)
+    actual_deployment = deployment(availableReplicas=0, updatedReplicas=0)
+    actual_deployment["status"]["conditions"] = [
+        {"type": "ReplicaFailure", "status": "True", "message": "exceeded quota"}
+    ]
+    health = assess_health(isvc(), actual_deployment, [])
+    assert (health.phase, "exceeded quota" in health.message) == (Phase.FAILED, True)
 
 
 def test_a_model_with_a_runtime_adds_its_arguments_behind_the_runtimes():

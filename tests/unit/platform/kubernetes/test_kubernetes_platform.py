@@ -152,8 +152,8 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
 @pytest.mark.parametrize("tainted", [False, True])
 def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    made, running = deployment(), pod()
-    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+    actual_deployment, running = deployment(), pod()
+    for spec in (actual_deployment["spec"]["template"]["spec"], running["spec"]):
         spec["containers"] = [ENGINE | limits]
     running["spec"]["nodeName"] = "full"
     nodes = [
@@ -165,7 +165,7 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         }
         for name in ("full", "free")
     ]
-    one, _ = platform(service(), made, running, *nodes)
+    one, _ = platform(service(), actual_deployment, running, *nodes)
     notes = one.check(Demand(Arm(text_of(service(more="x")))))
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
@@ -186,11 +186,11 @@ def gpu_nodes(count):
 @pytest.mark.parametrize(("nodes", "fits"), [(2, False), (3, True)])
 def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits):
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    made, running = deployment(), pod()
-    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+    actual_deployment, running = deployment(), pod()
+    for spec in (actual_deployment["spec"]["template"]["spec"], running["spec"]):
         spec["containers"] = [ENGINE | limits]
     running["spec"]["nodeName"] = "n0"
-    one, _ = platform(service(), made, running, *gpu_nodes(nodes))
+    one, _ = platform(service(), actual_deployment, running, *gpu_nodes(nodes))
     arm = Arm(text_of(service(more="x")))
     assert any("1 of" in note or "2 of" in note for note in one.check(Demand(arm, side_by_side=True)))
     if fits:
@@ -201,8 +201,11 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
 
 
 def beside(arm, **more):
-    made = candidate_of(arm.manifest, arm.id, namespace="ns", **more)
-    return {**made, "metadata": {**made["metadata"], "uid": "u2", "creationTimestamp": "2026-01-01T00:00:00Z"}}
+    candidate = candidate_of(arm.manifest, arm.id, namespace="ns", **more)
+    return {
+        **candidate,
+        "metadata": {**candidate["metadata"], "uid": "u2", "creationTimestamp": "2026-01-01T00:00:00Z"},
+    }
 
 
 def shared(weight):
@@ -289,11 +292,11 @@ def forbidding(listed):
 
 def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
     limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
-    made, running = deployment(), pod()
-    for spec in (made["spec"]["template"]["spec"], running["spec"]):
+    actual_deployment, running = deployment(), pod()
+    for spec in (actual_deployment["spec"]["template"]["spec"], running["spec"]):
         spec["containers"] = [ENGINE | limits]
     running["spec"]["nodeName"] = "n0"
-    one, cluster = platform(service(), made, running, *gpu_nodes(1))
+    one, cluster = platform(service(), actual_deployment, running, *gpu_nodes(1))
     listed = cluster.list
 
     def refuse(kind, namespace=None, **more):
@@ -317,8 +320,13 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     kept = beside(old, pods=3, retained_for="users")
     assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
     one, _ = platform(service(), deployment(), pod(), kept)
-    found = one.retained_baseline()
-    assert (found.arm, found.route, found.since, found.pods) == (old.id, "users", "2026-01-01T00:00:00Z", 1)
+    retained_baseline = one.retained_baseline()
+    assert (retained_baseline.arm, retained_baseline.route, retained_baseline.since, retained_baseline.pods) == (
+        old.id,
+        "users",
+        "2026-01-01T00:00:00Z",
+        1,
+    )
     one, _ = platform(service(), deployment(), pod(), beside(old))
     assert one.retained_baseline() is None
 
@@ -352,18 +360,18 @@ def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
 def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_is_gone_or_promoted():
     arm = Arm(text_of(service(more="x")))
     one, cluster = platform(service(), deployment(), pod(), beside(arm))
-    asked, get = [], cluster.get
-    cluster.get = lambda kind, name, namespace=None: asked.append(name) or get(kind, name, namespace)
+    names, get = [], cluster.get
+    cluster.get = lambda kind, name, namespace=None: names.append(name) or get(kind, name, namespace)
     one.state(arm)
-    assert asked[:2] == ["demo", "demo-candidate"]
-    asked.clear()
+    assert names[:2] == ["demo", "demo-candidate"]
+    names.clear()
     one.state(arm)
-    assert asked[0] == "demo-candidate"
+    assert names[0] == "demo-candidate"
     del cluster.things["InferenceService", "demo-candidate"]
     assert one.state(arm).phase is Phase.ABSENT
-    asked.clear()
+    names.clear()
     one.state(arm)
-    assert asked[0] == "demo"
+    assert names[0] == "demo"
 
 
 def test_a_candidate_is_removed_before_pods_start_also_where_another_writer_made_them_start():

@@ -162,8 +162,10 @@ GPU_TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"
     ],
 )
 def test_why_a_pod_may_not_use_a_node(pod, taints, said):
-    found = exclusion_reason(pod, {"metadata": {"name": "n", "labels": {"gpu": "l4"}}, "spec": {"taints": taints}})
-    assert found.startswith(said) if said else not found
+    actual_exclusion_reason = exclusion_reason(
+        pod, {"metadata": {"name": "n", "labels": {"gpu": "l4"}}, "spec": {"taints": taints}}
+    )
+    assert actual_exclusion_reason.startswith(said) if said else not actual_exclusion_reason
 
 
 def test_gpus_of_a_pod():
@@ -178,12 +180,12 @@ def scaler(kind="HorizontalPodAutoscaler", **spec):
 
 
 def test_limits_are_recorded_as_they_are_written():
-    found = autoscaler_record([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
-    assert found == {
+    actual_autoscaler_record = autoscaler_record([scaler(maxReplicas=5)], 2, {"metadata": {"uid": "s"}})
+    assert actual_autoscaler_record == {
         "replicas": 2,
         "items": [{"kind": "HorizontalPodAutoscaler", "name": "q", "uid": "u", "limits": {"maxReplicas": 5}}],
     }
-    assert pinned(found["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
+    assert pinned(actual_autoscaler_record["items"][0], 2) == {"minReplicas": 2, "maxReplicas": 2}
     keda = scaler("ScaledObject", minReplicaCount=0, maxReplicaCount=4)
     assert limits_of(keda) == {"minReplicaCount": 0, "maxReplicaCount": 4}
     assert autoscaler_record([], 1, {}) is None

@@ -44,10 +44,10 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    with Server() as made:
-        threading.Thread(target=made.serve_forever, daemon=True).start()
-        yield made
-        made.shutdown()
+    with Server() as actual_server:
+        threading.Thread(target=actual_server.serve_forever, daemon=True).start()
+        yield actual_server
+        actual_server.shutdown()
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def client(server, monkeypatch):
     )  # no test depends on its own speed
     configuration = Configuration()
     configuration.host = f"http://127.0.0.1:{server.server_port}"
-    made = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
-    yield made
-    made.close()
+    actual_client = Client(ClusterConnection(configuration, "ns", "context"), sleep=lambda _: None)
+    yield actual_client
+    actual_client.close()
 
 
 def read(client):

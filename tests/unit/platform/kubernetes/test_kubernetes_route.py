@@ -56,8 +56,8 @@ def weights(spec, rule=0):
 
 
 def test_the_only_route_of_the_users_is_taken_and_kserves_own_is_none():
-    mine, own, other = route(), route(name="demo", owners=OWNED), route([ref("else")], name="else")
-    assert routes.select_route([own, other, mine], "demo", None) == mine
+    mine, actual_route, other = route(), route(name="demo", owners=OWNED), route([ref("else")], name="else")
+    assert routes.select_route([actual_route, other, mine], "demo", None) == mine
 
 
 def test_several_have_to_be_named_and_a_wrong_name_is_told_which_there_are():
@@ -127,11 +127,11 @@ def test_every_backend_keeps_its_share_and_the_service_and_the_candidate_split_t
             continue
         total, now = sum(old.values()), sum(new.values())
         share = {name: Fraction(weight, total) for name, weight in old.items()}
-        own = share.pop("demo-predictor")
+        item = share.pop("demo-predictor")
         for name, part in share.items():
             assert Fraction(new[name], now) == part
-        assert Fraction(new["demo-candidate-predictor"], now) == own * percent / 100
-        assert Fraction(new.get("demo-predictor", 0), now) == own * (100 - percent) / 100
+        assert Fraction(new["demo-candidate-predictor"], now) == item * percent / 100
+        assert Fraction(new.get("demo-predictor", 0), now) == item * (100 - percent) / 100
         gone = {"demo-predictor"} if percent == 100 else set()
         assert set(new) == set(old) - gone | {"demo-candidate-predictor"}
         assert all(weight <= routes.MOST_WEIGHT for weight in new.values())
@@ -205,9 +205,9 @@ def conditions(**changes):
     ],
 )
 def test_every_gateway_must_have_taken_the_route_as_it_is_now(parents, generation, seen, good, said):
-    found = route(status={"parents": parents})
-    found["metadata"]["generation"] = generation
-    state = routes.route_status(found)
+    actual_route = route(status={"parents": parents})
+    actual_route["metadata"]["generation"] = generation
+    state = routes.route_status(actual_route)
     assert (state.observed, state.accepted) == (seen, good)
     assert said in state.message
 
@@ -284,8 +284,8 @@ def of_the_candidate(title, **changes):
 
 
 def test_what_kserve_writes_for_the_candidate_is_no_traffic_of_users():
-    own = [of_the_candidate(name) for name in ("demo-candidate", "demo-candidate-predictor")]
-    _, users = opened(others=own)
+    candidates = [of_the_candidate(name) for name in ("demo-candidate", "demo-candidate-predictor")]
+    _, users = opened(others=candidates)
     users.require_idle()
     assert users.share_texts() == ("", "")
     users.shift(users.record(None), 10)
@@ -418,12 +418,12 @@ def test_a_gateway_that_had_the_share_must_have_seen_it_go_unless_it_is_gone(mon
 
 
 def test_a_route_of_a_tool_that_writes_it_back_is_refused_unless_forced():
-    found = route()
-    found["metadata"]["annotations"] = {
+    actual_route = route()
+    actual_route["metadata"]["annotations"] = {
         "meta.helm.sh/release-name": "chat",
         "meta.helm.sh/release-namespace": "ns",
     }
-    _, users = opened(found)
+    _, users = opened(actual_route)
     with pytest.raises(Refused, match=r"HTTPRoute users belongs to Helm \(ns/chat\)"):
         users.record(None)
     assert users.record(None, force=True)["name"] == "users"

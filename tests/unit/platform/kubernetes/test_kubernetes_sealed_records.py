@@ -148,9 +148,9 @@ def test_however_long_it_measures_an_operation_has_four_configmaps_and_loses_onl
     assert api.named("blob") == []
     again = store(api)
     assert all(again.load("rollout-1", f"block-{n}") == {"n": n} for n in range(40))
-    kept = [n for n in range(40) if again.load("rollout-1", f"raw-{n}") is not None]
-    assert kept == list(range(len(kept)))
-    assert 10 < len(kept) < 40
+    ranges = [n for n in range(40) if again.load("rollout-1", f"raw-{n}") is not None]
+    assert ranges == list(range(len(ranges)))
+    assert 10 < len(ranges) < 40
 
 
 def test_records_that_do_not_fit_get_a_further_bundle(api, monkeypatch):
@@ -248,9 +248,9 @@ def test_a_workload_that_another_writer_destroyed_is_written_again(api, damage):
 
 def test_a_long_measurement_is_sealed_ever_more_rarely(api):
     clock = [0.0]
-    kept = SealedRecords(api, "chat", "demo", elapsed=lambda: clock[0])
+    sealed_records = SealedRecords(api, "chat", "demo", elapsed=lambda: clock[0])
     for minute in range(600):
         clock[0] = 60.0 * minute
-        kept.save_all("rollout-1", {f"block-{minute}": {"a": minute}}, with_entry=True)
+        sealed_records.save_all("rollout-1", {f"block-{minute}": {"a": minute}}, with_entry=True)
     assert len(api.named("seal")) <= 11  # a seal a round were 600
     assert len(store(api)._records.load_all("rollout-1")) > 300

@@ -70,14 +70,21 @@ def test_replicas_and_the_controllers_revision_are_no_part_of_a_recorded_manifes
 
 
 def test_no_service_finds_a_candidates_pods():
-    made = candidate_of(text_of(LIVE), "arm-1", namespace="chat", pods=1)
-    assert (made["kind"], made["metadata"]["name"], made["spec"]["replicas"]) == ("Deployment", "qwen-candidate", 1)
-    labels = made["spec"]["template"]["metadata"]["labels"]
+    candidate = candidate_of(text_of(LIVE), "arm-1", namespace="chat", pods=1)
+    assert (candidate["kind"], candidate["metadata"]["name"], candidate["spec"]["replicas"]) == (
+        "Deployment",
+        "qwen-candidate",
+        1,
+    )
+    labels = candidate["spec"]["template"]["metadata"]["labels"]
     assert labels == {"mpctl.dev/candidate-of": "qwen", "kueue.x-k8s.io/queue-name": "gpus"}
-    assert made["spec"]["selector"] == {"matchLabels": {"mpctl.dev/candidate-of": "qwen"}}
-    assert made["spec"]["template"]["spec"] == LIVE["spec"]["template"]["spec"]
-    assert "app.kubernetes.io/instance" not in made["metadata"]["labels"]
-    assert (DEPLOYMENT.pod_selector(LIVE), DEPLOYMENT.pod_selector(made)) == ("app=qwen", "mpctl.dev/candidate-of=qwen")
+    assert candidate["spec"]["selector"] == {"matchLabels": {"mpctl.dev/candidate-of": "qwen"}}
+    assert candidate["spec"]["template"]["spec"] == LIVE["spec"]["template"]["spec"]
+    assert "app.kubernetes.io/instance" not in candidate["metadata"]["labels"]
+    assert (DEPLOYMENT.pod_selector(LIVE), DEPLOYMENT.pod_selector(candidate)) == (
+        "app=qwen",
+        "mpctl.dev/candidate-of=qwen",
+    )
 
 
 def test_a_claim_by_name_would_be_shared():

@@ -229,9 +229,9 @@ def test_a_purge_deletes_every_object_of_the_service_and_of_no_other(api):
     found = store(api).recorded()
     assert (found.revisions, found.entries, found.others) == (1, 3, 1)
     assert found.total == len(of_demo(api)) > 8
-    kept = {name for _, name in api.objects} - set(of_demo(api))
+    names = {name for _, name in api.objects} - set(of_demo(api))
     store(api).purge()
-    assert {name for _, name in api.objects} == kept
+    assert {name for _, name in api.objects} == names
     assert store(api).recorded().total == 0
     assert store(api).entries() == ()
 
@@ -327,9 +327,9 @@ def test_every_object_has_a_controller_so_that_nobody_adopts_it(api):
     mine.add_revision(revision(1))
     mine.save("rollout-1", "block", {"a": 1})
     three(api)
-    made = [item for (plural, _), item in api.objects.items() if plural == CONTROLLER_REVISION.plural]
-    assert len(made) == 5
-    for item in made:
+    items = [item for (plural, _), item in api.objects.items() if plural == CONTROLLER_REVISION.plural]
+    assert len(items) == 5
+    for item in items:
         (owner,) = item["metadata"]["ownerReferences"]
         assert (owner["controller"], owner["kind"], owner["name"]) == (True, "Ledger", "demo")
         assert "blockOwnerDeletion" not in owner  # which needs a right on the owner's finalizers
@@ -381,13 +381,13 @@ def grown(mine, count, first=1):
     with mine.lease("rollout"):
         entries = mine.entries()
         last = entries[-1] if entries else None
-        for made in operations(count, first, last):
-            if made.step == "a":
+        for operation in operations(count, first, last):
+            if operation.step == "a":
                 number = len(mine.revisions()) + 1
                 text = f"text of {number}\n"
-                mine.add_revision(Revision(number, text, NOW.isoformat(), "a@b", "why", None, made.operation))
-            mine.save_all(made.operation, {made.step: {"n": made.data["n"]}})
-            mine.append(made)
+                mine.add_revision(Revision(number, text, NOW.isoformat(), "a@b", "why", None, operation.operation))
+            mine.save_all(operation.operation, {operation.step: {"n": operation.data["n"]}})
+            mine.append(operation)
 
 
 def test_revisions_and_seals_are_in_the_object_of_the_entry_that_follows(api):

@@ -98,11 +98,14 @@ def test_a_write_keeps_what_is_not_ours_and_is_conditional():
 
 def test_a_candidate_is_one_pod_of_its_own_that_nothing_scales():
     text = text_of(service(maxReplicas=5, scaleTarget=3))
-    made = candidate_of(text, "arm-1", namespace="team")
-    assert made["metadata"]["name"] == "demo-candidate"
-    assert made["metadata"]["labels"] == {"team": "a", "mpctl.dev/service": "demo"}
-    assert made["metadata"]["annotations"] == {"serving.kserve.io/autoscalerClass": "none", "mpctl.dev/arm": "arm-1"}
-    predictor = made["spec"]["predictor"]
+    candidate = candidate_of(text, "arm-1", namespace="team")
+    assert candidate["metadata"]["name"] == "demo-candidate"
+    assert candidate["metadata"]["labels"] == {"team": "a", "mpctl.dev/service": "demo"}
+    assert candidate["metadata"]["annotations"] == {
+        "serving.kserve.io/autoscalerClass": "none",
+        "mpctl.dev/arm": "arm-1",
+    }
+    predictor = candidate["spec"]["predictor"]
     assert (predictor["minReplicas"], predictor["maxReplicas"]) == (1, 1)
     assert "scaleTarget" not in predictor
     assert predictor["containers"] == service()["spec"]["predictor"]["containers"]
@@ -112,9 +115,9 @@ def test_a_candidate_carries_no_trace_of_who_deployed_the_service():
     live = service()
     live["metadata"]["labels"] |= {"app.kubernetes.io/instance": "app", "kustomize.toolkit.fluxcd.io/name": "apps"}
     live["metadata"]["annotations"] |= {"argocd.argoproj.io/tracking-id": "a:b/C:d/e", "meta.helm.sh/release-name": "r"}
-    made = candidate_of(text_of(live), "arm-1", namespace="team")
-    assert set(made["metadata"]["labels"]) == {"team", "mpctl.dev/service"}
-    assert set(made["metadata"]["annotations"]) == {"serving.kserve.io/autoscalerClass", "mpctl.dev/arm"}
+    candidate = candidate_of(text_of(live), "arm-1", namespace="team")
+    assert set(candidate["metadata"]["labels"]) == {"team", "mpctl.dev/service"}
+    assert set(candidate["metadata"]["annotations"]) == {"serving.kserve.io/autoscalerClass", "mpctl.dev/arm"}
 
 
 def test_a_claim_by_name_would_be_shared():
@@ -144,14 +147,14 @@ ONE_OFF = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavail
 )
 def test_a_strategy_is_only_set_where_the_services_own_would_not_do(strategy, replicas, downtime, needed):
     text = text_of(service(**({} if strategy is None else {"deploymentStrategy": strategy})))
-    found = transition_text(text, replicas, downtime=downtime)
-    assert (found != text) is needed
+    actual_transition_text = transition_text(text, replicas, downtime=downtime)
+    assert (actual_transition_text != text) is needed
     if needed:
-        assert found == with_transition_strategy(text, downtime=downtime)
-        wanted, made = object_of(text), object_of(found)
-        made["spec"]["predictor"].pop("deploymentStrategy")
+        assert actual_transition_text == with_transition_strategy(text, downtime=downtime)
+        wanted, actual_object = object_of(text), object_of(actual_transition_text)
+        actual_object["spec"]["predictor"].pop("deploymentStrategy")
         wanted["spec"]["predictor"].pop("deploymentStrategy", None)
-        assert made == wanted
+        assert actual_object == wanted
 
 
 def test_who_edited_is_read_from_managed_fields():

@@ -33,8 +33,11 @@ def server(monkeypatch):
     sent, refused = [], set()
 
     def chosen(item, labels):
-        own = item["metadata"]["labels"]
-        return all(own.get(k) == v if e else k in own for k, e, v in (t.partition("=") for t in labels.split(",") if t))
+        actual_labels = item["metadata"]["labels"]
+        return all(
+            actual_labels.get(k) == v if e else k in actual_labels
+            for k, e, v in (t.partition("=") for t in labels.split(",") if t)
+        )
 
     def listed(self, kind, namespace=None, *, labels="", fields=""):
         sent.append(("list", kind.plural, labels))
@@ -54,9 +57,9 @@ def server(monkeypatch):
 
 @pytest.fixture
 def client(server):
-    made = ListingClient.__new__(ListingClient)
-    made._lists, made._by_name, made._by_service, made._single = {}, {}, {}, {}
-    return made
+    listing_client = ListingClient.__new__(ListingClient)
+    listing_client._lists, listing_client._by_name, listing_client._by_service, listing_client._single = {}, {}, {}, {}
+    return listing_client
 
 
 def looks(client):

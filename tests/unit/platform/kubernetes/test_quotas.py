@@ -110,5 +110,5 @@ def test_a_container_that_names_no_amount_gets_the_default_or_is_refused():
     ],
 )
 def test_a_limit_that_a_pod_does_not_keep_is_named(bound, shown):
-    found = list(exceeded_limits([bound], (ENGINE, ENGINE)))
-    assert found == ([f"LimitRange bounds: {shown}"] if shown else [])
+    actual_exceeded_limits = list(exceeded_limits([bound], (ENGINE, ENGINE)))
+    assert actual_exceeded_limits == ([f"LimitRange bounds: {shown}"] if shown else [])

@@ -26,10 +26,10 @@ def test_services_of_one_spec_are_parsed_once(monkeypatch):
     parsed, read = [], running_engine.read_service
     monkeypatch.setattr(running_engine, "read_service", lambda *objects: parsed.append(1) or read(*objects))
     fast = '--speculative-config={"method": "ngram", "num_speculative_tokens": 3}'
-    found = [speculation_of(service(f"llm-{n}", fast), None) for n in range(5)]
-    assert found == [SETTING] * 5
+    speculations = [speculation_of(service(f"llm-{n}", fast), None) for n in range(5)]
+    assert speculations == [SETTING] * 5
     assert len(parsed) == 1
-    found[0]["method"] = "changed by a caller"
+    speculations[0]["method"] = "changed by a caller"
     assert speculation_of(service("another", fast), None) == SETTING
     assert speculation_of(service("plain"), None) is None
     assert len(parsed) == 2
