@@ -135,13 +135,13 @@ def _is_values(text: str) -> bool:
 
 
 def _judge(name: str, text: str, read: Read, counts: Counts, *, runtimes: bool = False) -> None:
-    found, why = _attempt(lambda: read(text), counts, name)
+    attempt, why = _attempt(lambda: read(text), counts, name)
     present = [one for one in _identities(text) if ("ServingRuntime" in one[0]) is runtimes]
-    if found is not None:
-        for index, service in enumerate(found):
+    if attempt is not None:
+        for index, service in enumerate(attempt):
             counts.kinds[service.kind, "read"] += 1
             _cycles(f"{name} {service.name}", index, text, read, service.kind, counts)
-        counter = Counter(service.kind for service in found)
+        counter = Counter(service.kind for service in attempt)
         for kind, number in (counter if read is not load and not runtimes else Counter(k for k, _ in present)).items():
             counts.kinds[kind, "documents"] += number
             counts.kinds[kind, "no engine"] += number - counter[kind]
@@ -160,9 +160,9 @@ def _judge_one(name: str, text: str, wanted: tuple[str, str], runtimes: bool, co
     def read(text: str) -> tuple[Service, ...]:
         return load(text, name=wanted[1], runtimes=runtimes)
 
-    found, why = _attempt(lambda: read(text), counts, name)
+    attempt, why = _attempt(lambda: read(text), counts, name)
     counts.kinds[wanted[0], "documents"] += 1
-    index = next((i for i, one in enumerate(found or ()) if (one.kind, one.name) == wanted), None)
+    index = next((i for i, one in enumerate(attempt or ()) if (one.kind, one.name) == wanted), None)
     if index is not None:
         counts.kinds[wanted[0], "read"] += 1
         _cycles(name, index, text, read, wanted[0], counts)
@@ -232,17 +232,20 @@ def _copy_cycle(name: str, index: int, text: str, read: Read, counts: Counts) ->
         return with_runtime_copy(read(text)[index]).with_speculation(NGRAM)
 
     kind = "InferenceService"
-    made, why = _attempt(forth, counts, name, kind)
-    if made is None:
+    attempt, why = _attempt(forth, counts, name, kind)
+    if attempt is None:
         counts.not_edited[_without_names(why)] += 1
         return
     counts.kinds[kind, "edits"] += 1
-    if why := wrong_copy(text, made.to_yaml(), NGRAM):
+    if why := wrong_copy(text, attempt.to_yaml(), NGRAM):
         counts.kinds[kind, "wrong edits"] += 1
         counts.problems.append(f"{name} copy: {why}")
     before, _ = _attempt(lambda: with_runtime_copy(read(text)[index]).speculation(), counts, name, kind)
     back, _ = _attempt(
-        lambda: without_runtime_copy(read(made.to_yaml())[index].with_speculation(None)).to_yaml(), counts, name, kind
+        lambda: without_runtime_copy(read(attempt.to_yaml())[index].with_speculation(None)).to_yaml(),
+        counts,
+        name,
+        kind,
     )
     if before is None and back != text:
         counts.kinds[kind, "wrong returns"] += 1

@@ -145,11 +145,11 @@ class Watched:
 
     def read(self, reading: Reading) -> None:
         """Judge one more reading."""
-        self._state, seen = assess(self._policy, self._reference, self._state, reading, speculates=True)
-        if seen.signal not in (Signal.IDLE, Signal.BLIND):
-            if seen.signal is not self._last and MEANINGS[seen.signal].finding:
-                self.began.append((self._number, seen.signal))
-            self._last = seen.signal
+        self._state, assessment = assess(self._policy, self._reference, self._state, reading, speculates=True)
+        if assessment.signal not in (Signal.IDLE, Signal.BLIND):
+            if assessment.signal is not self._last and MEANINGS[assessment.signal].finding:
+                self.began.append((self._number, assessment.signal))
+            self._last = assessment.signal
         self._number += 1
 
 

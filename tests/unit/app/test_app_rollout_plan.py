@@ -79,21 +79,21 @@ def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False,
 
 
 def test_without_steps_no_route_is_asked_for():
-    found, notes = fitted(session(route=None), {"bake_s": 0.0})
-    assert (found.route, found.traffic_steps, notes) == (None, (), ("room",))
-    assert rollout_plan.describe_traffic(found) == ""
+    chosen_fit, notes = fitted(session(route=None), {"bake_s": 0.0})
+    assert (chosen_fit.route, chosen_fit.traffic_steps, notes) == (None, (), ("room",))
+    assert rollout_plan.describe_traffic(chosen_fit) == ""
 
 
 def test_steps_pin_the_route_and_are_explained():
-    found, _ = fitted(session(), {"steps_percent": (1, 10)})
-    assert (found.route, found.traffic_steps, found.step_duration_s) == (ROUTE, (1, 10), 120.0)
-    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(found)
+    chosen_fit, _ = fitted(session(), {"steps_percent": (1, 10)})
+    assert (chosen_fit.route, chosen_fit.traffic_steps, chosen_fit.step_duration_s) == (ROUTE, (1, 10), 120.0)
+    assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(chosen_fit)
 
 
 def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
-    found, _ = fitted(session(), {"mirror_percent": 50})
-    assert (found.route, found.mirror_percent, found.traffic_steps) == (ROUTE, 50, ())
-    text = rollout_plan.describe_traffic(found)
+    chosen_fit, _ = fitted(session(), {"mirror_percent": 50})
+    assert (chosen_fit.route, chosen_fit.mirror_percent, chosen_fit.traffic_steps) == (ROUTE, 50, ())
+    text = rollout_plan.describe_traffic(chosen_fit)
     assert "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; " in text
 
 
@@ -111,12 +111,12 @@ def test_a_route_that_nothing_uses_is_a_mistake():
 
 def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_and_room_are():
     actual_session = session()
-    found, _ = fitted(actual_session)
-    assert (found.bake_s, found.bake_baseline, found.route) == (600.0, True, ROUTE)
+    chosen_fit, _ = fitted(actual_session)
+    assert (chosen_fit.bake_s, chosen_fit.bake_baseline, chosen_fit.route) == (600.0, True, ROUTE)
     assert actual_session.platform.asked == (True, False, True)
-    text = rollout_plan.describe_rollback(actual_session, found)
+    text = rollout_plan.describe_rollback(actual_session, chosen_fit)
     assert text.startswith("one write, the baseline is retained for a bake of 600 s")
-    assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(found)
+    assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(chosen_fit)
     alone, notes = fitted(session(route=None), {"bake_s": 60.0})
     assert (alone.bake_s, alone.bake_baseline, alone.route) == (60.0, False, None)
     assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
@@ -124,19 +124,19 @@ def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_an
 
 
 def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
-    found, _ = fitted(session(room=False), downtime=True)
-    assert found.strategy is Strategy.IN_PLACE
+    chosen_fit, _ = fitted(session(room=False), downtime=True)
+    assert chosen_fit.strategy is Strategy.IN_PLACE
     with pytest.raises(Refused, match="no GPU"):
         fitted(session(room=False), {"steps_percent": (10,)}, downtime=True)
 
 
 def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     actual_session = session(kept=RetainedBaseline("arm-1", "2026-01-01T00:00:00Z", "users", 1, 1))
-    found, notes = fitted(actual_session, keep_baseline=True)
+    chosen_fit, notes = fitted(actual_session, keep_baseline=True)
     assert actual_session.platform.asked == (True, False, True)
-    assert found.deletes_retained_baseline
+    assert chosen_fit.deletes_retained_baseline
     assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
-    assert rollout_plan.describe_rollback(actual_session, found) == "one write, the baseline is retained"
+    assert rollout_plan.describe_rollback(actual_session, chosen_fit) == "one write, the baseline is retained"
 
 
 def back(**changes):
@@ -151,10 +151,10 @@ def kept(**changes):
 
 def test_a_rollback_to_the_kept_arm_is_one_write():
     actual_session = session(kept=kept())
-    found, notes = rollback.as_found(actual_session, back())
-    assert (found.uses_retained_baseline, found.route, notes) == (True, ROUTE, ())
+    restored_arm, notes = rollback.as_found(actual_session, back())
+    assert (restored_arm.uses_retained_baseline, restored_arm.route, notes) == (True, ROUTE, ())
     assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
-        actual_session, found
+        actual_session, restored_arm
     )
 
 
@@ -167,8 +167,8 @@ def test_a_rollback_to_the_kept_arm_is_one_write():
     ],
 )
 def test_a_kept_arm_that_cannot_serve_is_said_and_not_used(platform, said):
-    found, notes = rollback.as_found(session(**platform), back())
-    assert (found.uses_retained_baseline, found.route) == (False, None)
+    restored_arm, notes = rollback.as_found(session(**platform), back())
+    assert (restored_arm.uses_retained_baseline, restored_arm.route) == (False, None)
     assert said in notes[0]
 
 

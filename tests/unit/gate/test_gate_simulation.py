@@ -46,8 +46,10 @@ def test_rollouts_that_change_nothing():
     """Looked at after each of 30 rounds, prompts correlated between the arms, latencies lognormal with a heavy tail.
     ``test_measure_statistics`` counts 20 000, ``scripts/gate-table`` prints the table."""
     truth = Truth(prompt_sigma=0.8, request_sigma=0.6, prompts=4)
-    found, _ = verdicts(truth, looks=30, repetitions=40)
-    assert found["promote"] + found["reject"] <= 5  # more than 5 of 40 in one of 70 tests, if one of 20 is decided
+    outcomes, _ = verdicts(truth, looks=30, repetitions=40)
+    assert (
+        outcomes["promote"] + outcomes["reject"] <= 5
+    )  # more than 5 of 40 in one of 70 tests, if one of 20 is decided
 
 
 @pytest.mark.parametrize("block_sigma", [0.05, 0.2])
@@ -56,20 +58,20 @@ def test_the_demo_is_promoted_within_its_rounds(block_sigma):
     truth = Truth(
         tpot=1 / 2.4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=block_sigma, accepted=0.8, ttft_ms=16.0
     )
-    found, looks = verdicts(truth, looks=11, repetitions=40, policy=Policy())
-    assert found["promote"] >= 38
-    assert found["reject"] == 0
+    outcomes, looks = verdicts(truth, looks=11, repetitions=40, policy=Policy())
+    assert outcomes["promote"] >= 38
+    assert outcomes["reject"] == 0
     assert looks[len(looks) // 2] <= 6
-    found, _ = verdicts(truth, looks=4, repetitions=40, policy=Policy())
-    assert found["promote"] >= (38 if block_sigma < 0.1 else 28)
-    assert found["reject"] == 0
+    outcomes, _ = verdicts(truth, looks=4, repetitions=40, policy=Policy())
+    assert outcomes["promote"] >= (38 if block_sigma < 0.1 else 28)
+    assert outcomes["reject"] == 0
 
 
 def test_a_method_that_slows_novel_text_down_is_rejected_in_few_rounds():
     truth = Truth(tpot=1 / 0.7, request_sigma=0.2, prompt_sigma=0.2, accepted=0.15)
-    found, looks = verdicts(truth, looks=12, repetitions=40, policy=Policy(max_pod_gap=0.0))
-    assert found["reject"] >= 38
-    assert found["promote"] == 0
+    outcomes, looks = verdicts(truth, looks=12, repetitions=40, policy=Policy(max_pod_gap=0.0))
+    assert outcomes["reject"] >= 38
+    assert outcomes["promote"] == 0
     assert looks[len(looks) // 2] <= 6
 
 
@@ -77,9 +79,9 @@ def test_a_method_that_slows_novel_text_down_is_rejected_in_few_rounds():
 def test_a_planted_regression_is_caught_with_the_power_that_the_policy_states(slower, looks):
     """``rounds_to_show`` says 11 and 32 rounds of 8 prompts for 20 % and 10 % at this noise; a few more, for chance."""
     truth = Truth(tpot=slower, request_sigma=0.2, prompt_sigma=0.35, block_sigma=0.05)
-    found, _ = verdicts(truth, looks=looks, repetitions=60, every=4)
-    assert found["reject"] >= 0.9 * 60
-    assert found["promote"] == 0
+    outcomes, _ = verdicts(truth, looks=looks, repetitions=60, every=4)
+    assert outcomes["reject"] >= 0.9 * 60
+    assert outcomes["promote"] == 0
 
 
 def ended(truth, seed, *, looks=24, stop=True):
@@ -230,16 +232,16 @@ def test_equal_engines_that_differ_by_4_percent_for_good_are_told_apart_in_no_mo
     """Two processes of one manifest were 4 % apart in five of five measurements. Without the margin 80 rounds promoted
     the faster one."""
     truth = Truth(prompts=4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=0.05, tpot=gap)
-    found, _ = verdicts(truth, looks=80, repetitions=25, policy=SIDE_BY_SIDE, every=8)
-    assert found["promote"] + found["reject"] == 0
+    outcomes, _ = verdicts(truth, looks=80, repetitions=25, policy=SIDE_BY_SIDE, every=8)
+    assert outcomes["promote"] + outcomes["reject"] == 0
     wrong, _ = verdicts(truth, looks=80, repetitions=5, policy=PLAIN, every=8)
     assert wrong["promote"] >= (1 if gap < 1 else 0)
 
 
 def test_a_gain_of_a_quarter_is_usually_promoted_side_by_side():
     truth = Truth(prompts=4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=0.05, tpot=0.8)
-    found, _ = verdicts(truth, looks=24, repetitions=20, policy=SIDE_BY_SIDE)
-    assert found["promote"] >= 16
+    outcomes, _ = verdicts(truth, looks=24, repetitions=20, policy=SIDE_BY_SIDE)
+    assert outcomes["promote"] >= 16
 
 
 def test_no_plan_is_offered_for_what_a_constant_alone_could_decide():

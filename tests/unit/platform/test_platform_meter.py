@@ -44,8 +44,8 @@ def client(tmp_path, monkeypatch):
         return meters[-1]
 
     yield make
-    for one in meters:
-        one.close()
+    for meter in meters:
+        meter.close()
 
 
 OK = "print(json.dumps({'ok': True}), flush=True)"

@@ -86,21 +86,21 @@ def run(windows, reference=REFERENCE, *, policy=POLICY, speculates=True, state=N
     ],
 )
 def test_truth_table(windows, traffic, signal, pays):
-    _, seen = run(windows, **traffic)
-    assert (seen.signal, seen.pays) == (signal, pays), seen.text
-    assert seen.finding == MEANINGS[signal].finding
+    _, assessment = run(windows, **traffic)
+    assert (assessment.signal, assessment.pays) == (signal, pays), assessment.text
+    assert assessment.finding == MEANINGS[signal].finding
 
 
 def test_past_the_crossover_that_the_gate_measured():
     crossed = replace(REFERENCE, bands=(band(), band(16.0, 0.06, cost=3.0)))
-    _, seen = run(40, crossed, batch=15.0, step_s=0.06)
-    assert (seen.signal, seen.pays) == (Signal.PAST_CROSSOVER, False)
+    _, assessment = run(40, crossed, batch=15.0, step_s=0.06)
+    assert (assessment.signal, assessment.pays) == (Signal.PAST_CROSSOVER, False)
 
 
 def test_a_fifth_is_found_within_five_minutes_and_passes_again():
-    state, seen = run(20, accepted=1.0)
-    assert seen.signal is Signal.WORSE_DRAFT
-    assert seen.detects_in_s <= 300
+    state, assessment = run(20, accepted=1.0)
+    assert assessment.signal is Signal.WORSE_DRAFT
+    assert assessment.detects_in_s <= 300
     _, again = run(20, state=state, at=1000.0)
     assert again.signal is Signal.HEALTHY
 
@@ -116,23 +116,23 @@ def test_few_drafts_prove_no_zero(hits, drafts, zero):
 
 def test_a_lookup_that_finds_nothing_acceptable_is_no_engine_fault():
     lookup = replace(REFERENCE, lookup=True, method="ngram", spec="ngram K=5")
-    _, seen = run(3, lookup, accepted=0.0, first=0.0)
-    assert seen.signal is not Signal.STEP_TO_ZERO
-    _, seen = run(20, lookup, accepted=0.0, first=0.0)
-    assert (seen.signal, seen.pays) == (Signal.WORSE_DRAFT, False)
+    _, assessment = run(3, lookup, accepted=0.0, first=0.0)
+    assert assessment.signal is not Signal.STEP_TO_ZERO
+    _, assessment = run(20, lookup, accepted=0.0, first=0.0)
+    assert (assessment.signal, assessment.pays) == (Signal.WORSE_DRAFT, False)
 
 
 def test_an_engine_without_counters_is_not_speculating_whatever_the_ledger_says():
     plain = [Counters(1000.0 * n, started=1.0) for n in range(4)]
     state, signals = State(), []
     for number, counters in enumerate(plain):
-        state, seen = assess(POLICY, REFERENCE, state, Reading(15.0 * number, {"pod": counters}), speculates=True)
-        signals.append(seen.signal)
+        state, assessment = assess(POLICY, REFERENCE, state, Reading(15.0 * number, {"pod": counters}), speculates=True)
+        signals.append(assessment.signal)
     assert signals[-1] is Signal.NOT_SPECULATING
-    _, seen = assess(
+    _, assessment = assess(
         POLICY, REFERENCE, State(Reading(0.0, {"pod": plain[0]})), Reading(15.0, {"pod": plain[1]}), speculates=False
     )
-    assert seen.signal is Signal.HEALTHY  # after a rollback nothing is wrong
+    assert assessment.signal is Signal.HEALTHY  # after a rollback nothing is wrong
 
 
 def test_without_a_reference_nothing_is_compared():
@@ -156,10 +156,10 @@ def test_without_a_reference_nothing_is_compared():
 def test_missing_data_is_blind_and_changes_no_sum(reading, why):
     state, _ = run(20, accepted=0.9)
     before = replace(state, base=Reading(0.0, {"pod": engine()}))
-    after, seen = assess(POLICY, REFERENCE, before, reading, speculates=True)
-    assert seen.signal is Signal.BLIND
-    assert why in seen.text
-    assert not seen.finding
+    after, assessment = assess(POLICY, REFERENCE, before, reading, speculates=True)
+    assert assessment.signal is Signal.BLIND
+    assert why in assessment.text
+    assert not assessment.finding
     assert (after.slower, after.unpaid, after.slower_noise) == (before.slower, before.unpaid, before.slower_noise)
     assert after.base is reading
 
@@ -168,9 +168,9 @@ def test_two_restarts_in_half_an_hour_are_a_finding():
     state = State()
     for number in range(3):
         counters = {"pod": replace(engine(), started=float(number))}
-        state, seen = assess(POLICY, REFERENCE, state, Reading(60.0 * number, counters), speculates=True)
-    assert seen.signal is Signal.RESTARTING
-    assert seen.restarted == ("pod",)
+        state, assessment = assess(POLICY, REFERENCE, state, Reading(60.0 * number, counters), speculates=True)
+    assert assessment.signal is Signal.RESTARTING
+    assert assessment.restarted == ("pod",)
 
 
 def test_engines_are_summed_before_anything_is_divided():
@@ -179,16 +179,16 @@ def test_engines_are_summed_before_anything_is_divided():
     then = Reading(
         15.0, {"a": engine(actual_engine, accepted=2.0), "b": engine(two, accepted=1.0, batch=2.0)}, wanted=2
     )
-    _, seen = assess(POLICY, REFERENCE, State(base=first), then, speculates=True)
-    assert seen.figures.batch == pytest.approx(3.0 * 0.95, rel=0.01)
-    assert seen.figures.tokens_per_step == pytest.approx((3 * 4 + 2 * 2) / 6, rel=0.01)
+    _, assessment = assess(POLICY, REFERENCE, State(base=first), then, speculates=True)
+    assert assessment.figures.batch == pytest.approx(3.0 * 0.95, rel=0.01)
+    assert assessment.figures.tokens_per_step == pytest.approx((3 * 4 + 2 * 2) / 6, rel=0.01)
 
 
 def test_low_traffic_is_pooled_until_it_can_be_judged():
     state, total, signals = State(), engine(seconds=0.0), []
     for number in range(6):
-        state, seen = assess(POLICY, REFERENCE, state, Reading(15.0 * number, {"pod": total}), speculates=True)
-        signals.append(seen.signal)
+        state, assessment = assess(POLICY, REFERENCE, state, Reading(15.0 * number, {"pod": total}), speculates=True)
+        signals.append(assessment.signal)
         total = engine(total, batch=0.06)
     assert Signal.IDLE in signals
     assert Signal.HEALTHY in signals
@@ -204,18 +204,18 @@ def test_an_engine_that_could_not_be_read_while_it_started_again_is_known_to_hav
     first = engine()
     state, _ = assess(POLICY, REFERENCE, State(), Reading(0.0, {"a": first}), speculates=True)
     for at in (15.0, 30.0, 400.0):  # longer than any gap of a scrape
-        state, seen = assess(POLICY, REFERENCE, state, Reading(at, {}, {"a": "refused"}), speculates=True)
-        assert (seen.signal, seen.restarted) == (Signal.BLIND, ())
+        state, assessment = assess(POLICY, REFERENCE, state, Reading(at, {}, {"a": "refused"}), speculates=True)
+        assert (assessment.signal, assessment.restarted) == (Signal.BLIND, ())
     back = replace(engine(), started=400.0)
-    state, seen = assess(POLICY, REFERENCE, state, Reading(415.0, {"a": back}), speculates=True)
-    assert seen.restarted == ("a",)
-    state, seen = assess(POLICY, REFERENCE, state, Reading(430.0, {"a": engine(back)}), speculates=True)
-    assert (seen.signal, seen.restarted) == (Signal.HEALTHY, ())
+    state, assessment = assess(POLICY, REFERENCE, state, Reading(415.0, {"a": back}), speculates=True)
+    assert assessment.restarted == ("a",)
+    state, assessment = assess(POLICY, REFERENCE, state, Reading(430.0, {"a": engine(back)}), speculates=True)
+    assert (assessment.signal, assessment.restarted) == (Signal.HEALTHY, ())
 
 
 def test_an_engine_that_only_missed_a_scrape_has_not_restarted():
     first = engine()
     state, _ = assess(POLICY, REFERENCE, State(), Reading(0.0, {"a": first}), speculates=True)
     state, _ = assess(POLICY, REFERENCE, state, Reading(15.0, {}, {"a": "no answer"}), speculates=True)
-    _, seen = assess(POLICY, REFERENCE, state, Reading(30.0, {"a": engine(first)}), speculates=True)
-    assert seen.restarted == ()
+    _, assessment = assess(POLICY, REFERENCE, state, Reading(30.0, {"a": engine(first)}), speculates=True)
+    assert assessment.restarted == ()

@@ -236,19 +236,19 @@ def test_room_is_needed_for_every_pod_of_a_revision():
     for each in two:
         each["spec"] = deployment(gpus=1)["spec"]["template"]["spec"] | {"nodeName": "n"}
     actual_deployment = deployment(replicas=2, gpus=1)
-    one, cluster = platform(service(minReplicas=2), actual_deployment, *two, node)
+    cluster_platform, cluster = platform(service(minReplicas=2), actual_deployment, *two, node)
     with pytest.raises(Refused, match="no free GPU for a new revision's 2 pods side by side"):
-        one.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
+        cluster_platform.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
     assert cluster.written == []
     cluster.things["Node", "n"]["status"]["allocatable"]["nvidia.com/gpu"] = "4"
-    one.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
+    cluster_platform.check(Demand(Arm(text_of(service("--x", minReplicas=2))), side_by_side=True))
 
 
 def test_no_strategy_is_written_for_a_change_which_kserve_would_refuse():
     before, after = Arm(text_of(service())), Arm(text_of(service("--x")))
     for downtime in (False, True):
-        one, cluster = platform(service(), deployment(), pod())
-        one.replace(after, expect=(before,), downtime=downtime)
+        cluster_platform, cluster = platform(service(), deployment(), pod())
+        cluster_platform.replace(after, expect=(before,), downtime=downtime)
         (written,) = cluster.written
         assert written["spec"] == object_of(after.manifest)["spec"]
 
@@ -259,7 +259,7 @@ def test_an_autoscaler_of_a_revision_is_neither_held_nor_named():
         "metadata": {"name": f"{FIRST}-deployment", "uid": "h"},
         "spec": {"scaleTargetRef": {"kind": "Deployment", "name": f"{FIRST}-deployment"}, "maxReplicas": 3},
     }
-    one, _ = platform(service(), deployment(), pod(), scaler)
-    assert one.scaling() is None
-    notes = one.check(Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True))
+    cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
+    assert cluster_platform.scaling() is None
+    notes = cluster_platform.check(Demand(Arm(text_of(copy.deepcopy(service("--x")))), side_by_side=True))
     assert not [note for note in notes if "HPA" in note]

@@ -98,16 +98,16 @@ def platform(*things):
 )
 @pytest.mark.parametrize("downtime", [False, True])
 def test_a_service_that_does_not_serve_is_refused_before_anything(things, said, downtime):
-    one, cluster = platform(service(), *things)
+    cluster_platform, cluster = platform(service(), *things)
     with pytest.raises(Refused, match=said):
-        one.check(Demand(Arm(text_of(service(more="x"))), downtime=downtime))
+        cluster_platform.check(Demand(Arm(text_of(service(more="x"))), downtime=downtime))
     assert cluster.written == []
 
 
 def test_a_stopped_service_is_refused_by_that_name():
-    one, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
+    cluster_platform, _ = platform(service(**{"serving.kserve.io/stop": "true"}))
     with pytest.raises(Refused, match="stopped by annotation"):
-        one.check(Demand(Arm(text_of(service())), side_by_side=True))
+        cluster_platform.check(Demand(Arm(text_of(service())), side_by_side=True))
 
 
 @pytest.mark.parametrize(
@@ -116,8 +116,8 @@ def test_a_stopped_service_is_refused_by_that_name():
 def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
     owners = [{"uid": owner}] if owner else []
     scaler = {"kind": "HorizontalPodAutoscaler", "metadata": {"name": name, "ownerReferences": owners}}
-    one, _ = platform(service(), deployment(), pod(), scaler)
-    notes = one.check(Demand(Arm(text_of(service(more="x"))), downtime=True))
+    cluster_platform, _ = platform(service(), deployment(), pod(), scaler)
+    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x"))), downtime=True))
     assert len([n for n in notes if "HPA demo-predictor" in n]) == told
 
 
@@ -125,10 +125,10 @@ def test_an_autoscaler_that_kserve_would_delete_is_named(name, owner, told):
 def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accepted(ready, writes):
     arm = Arm(text_of(service()))
     waiting = {**service(), "spec": object_of(with_transition_strategy(arm.manifest, downtime=False))["spec"]}
-    one, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
-    one.promote(arm, expect=(arm,))
+    cluster_platform, cluster = platform(waiting, deployment(ready=ready), pod(ready=bool(ready)))
+    cluster_platform.promote(arm, expect=(arm,))
     assert cluster.written == []
-    one.promote(arm, expect=(arm,), downtime=True)
+    cluster_platform.promote(arm, expect=(arm,), downtime=True)
     assert len(cluster.written) == writes
     if writes:
         rolling = cluster.written[0]["spec"]["predictor"]["deploymentStrategy"]["rollingUpdate"]
@@ -136,15 +136,15 @@ def test_a_way_back_that_waits_for_a_gpu_is_written_again_once_downtime_is_accep
 
 
 def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_be_shown(monkeypatch):
-    one, _ = platform(service(), deployment(), pod())
+    cluster_platform, _ = platform(service(), deployment(), pod())
 
     def refuse(*_):
         raise NotPermitted("not allowed to create pods/portforward")
 
-    monkeypatch.setattr(one.reader, "endpoint", refuse)
+    monkeypatch.setattr(cluster_platform.reader, "endpoint", refuse)
     with pytest.raises(NotPermitted):
-        one.state(Arm(text_of(service())))
-    (shown,) = one.arms()
+        cluster_platform.state(Arm(text_of(service())))
+    (shown,) = cluster_platform.arms()
     assert shown.phase is Phase.READY
     assert "engine not asked: not allowed to create pods/portforward" in shown.message
 
@@ -165,8 +165,8 @@ def test_free_gpus_that_the_pods_may_not_use_are_said(tainted):
         }
         for name in ("full", "free")
     ]
-    one, _ = platform(service(), actual_deployment, running, *nodes)
-    notes = one.check(Demand(Arm(text_of(service(more="x")))))
+    cluster_platform, _ = platform(service(), actual_deployment, running, *nodes)
+    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x")))))
     assert any("1 of 2 GPUs" in n for n in notes)
     assert any("free has taint kept:NoSchedule" in n for n in notes) is tainted
 
@@ -190,14 +190,14 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
     for spec in (actual_deployment["spec"]["template"]["spec"], running["spec"]):
         spec["containers"] = [ENGINE | limits]
     running["spec"]["nodeName"] = "n0"
-    one, _ = platform(service(), actual_deployment, running, *gpu_nodes(nodes))
+    cluster_platform, _ = platform(service(), actual_deployment, running, *gpu_nodes(nodes))
     arm = Arm(text_of(service(more="x")))
-    assert any("1 of" in note or "2 of" in note for note in one.check(Demand(arm, side_by_side=True)))
+    assert any("1 of" in note or "2 of" in note for note in cluster_platform.check(Demand(arm, side_by_side=True)))
     if fits:
-        one.check(Demand(arm, side_by_side=True, retain=True))
+        cluster_platform.check(Demand(arm, side_by_side=True, retain=True))
     else:
         with pytest.raises(Refused, match="the retained baseline's 1 pods and one surge pod"):
-            one.check(Demand(arm, side_by_side=True, retain=True))
+            cluster_platform.check(Demand(arm, side_by_side=True, retain=True))
 
 
 def beside(arm, **more):
@@ -218,20 +218,20 @@ def shared(weight):
 
 
 def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
-    one, cluster = platform(service(), pod(), shared(1))
-    assert [finding.id for finding in one.path_findings()] == ["answers-cut", "requests-lost"]
-    assert one.path_findings()[0].reason.startswith("HTTPRoute users sets no timeouts.request")
+    cluster_platform, cluster = platform(service(), pod(), shared(1))
+    assert [finding.id for finding in cluster_platform.path_findings()] == ["answers-cut", "requests-lost"]
+    assert cluster_platform.path_findings()[0].reason.startswith("HTTPRoute users sets no timeouts.request")
 
     route, drained = shared(1), pod()
     route["spec"]["rules"][0]["timeouts"] = {"request": "90s"}
     engine = {**ENGINE, "args": ["--shutdown-timeout=90"], "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}}
     drained["spec"] = {"containers": [engine], "terminationGracePeriodSeconds": 120}
-    one, _ = platform(service(), drained, route)
-    assert one.path_findings() == ()
+    cluster_platform, _ = platform(service(), drained, route)
+    assert cluster_platform.path_findings() == ()
 
     second = {**drained, "metadata": {**drained["metadata"], "name": "demo-2"}}
-    one, cluster = platform(service(), drained, second, route)
-    (finding,) = one.path_findings()
+    cluster_platform, cluster = platform(service(), drained, second, route)
+    (finding,) = cluster_platform.path_findings()
     assert finding.id == "no-disruption-budget"
     assert finding.todo == (
         "kubectl create poddisruptionbudget demo --namespace ns "
@@ -245,21 +245,21 @@ def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
             raise NotPermitted("httproutes are forbidden")
         return []
 
-    one, cluster = platform(service())
+    cluster_platform, cluster = platform(service())
     cluster.list = refused
-    assert one.path_findings() == (), "what may not be read, and a pod that does not run, are no finding"
+    assert cluster_platform.path_findings() == (), "what may not be read, and a pod that does not run, are no finding"
 
 
 @pytest.mark.parametrize("way", ["promote", "stop_all_except", "stop", "start"])
 def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
     live = Arm(text_of(service()))
-    one, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
+    cluster_platform, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
     act = {
-        "promote": lambda: one.promote(candidate, expect=(live,)),
-        "stop_all_except": lambda: one.stop_all_except(live),
-        "stop": lambda: one.stop(candidate),
-        "start": lambda: one.start(other),
+        "promote": lambda: cluster_platform.promote(candidate, expect=(live,)),
+        "stop_all_except": lambda: cluster_platform.stop_all_except(live),
+        "stop": lambda: cluster_platform.stop(candidate),
+        "start": lambda: cluster_platform.start(other),
     }[way]
     with pytest.raises(Conflict, match="HTTPRoute users gives Service demo-candidate-predictor traffic"):
         act()
@@ -271,13 +271,13 @@ def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
 def test_what_could_not_be_removed_again_is_refused_before_anything(there, alongside):
     candidate, other = Arm(text_of(service(more="x"))), Arm(text_of(service(more="y")))
     things = [service(), deployment(), pod(), *([beside(candidate)] if there else [])]
-    one, cluster = platform(*things, shared(1))
+    cluster_platform, cluster = platform(*things, shared(1))
     with pytest.raises(Conflict, match=r"HTTPRoute users gives Service demo-candidate-predictor traffic.*"):
-        one.check(Demand(other, side_by_side=alongside))
-    one, cluster = platform(*things)
-    one.reader.client.list = forbidding(cluster.list)
+        cluster_platform.check(Demand(other, side_by_side=alongside))
+    cluster_platform, cluster = platform(*things)
+    cluster_platform.reader.client.list = forbidding(cluster.list)
     with pytest.raises(NotPermitted, match="not allowed to list httproutes"):
-        one.check(Demand(other, side_by_side=alongside))
+        cluster_platform.check(Demand(other, side_by_side=alongside))
     assert cluster.written == []
 
 
@@ -296,7 +296,7 @@ def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
     for spec in (actual_deployment["spec"]["template"]["spec"], running["spec"]):
         spec["containers"] = [ENGINE | limits]
     running["spec"]["nodeName"] = "n0"
-    one, cluster = platform(service(), actual_deployment, running, *gpu_nodes(1))
+    cluster_platform, cluster = platform(service(), actual_deployment, running, *gpu_nodes(1))
     listed = cluster.list
 
     def refuse(kind, namespace=None, **more):
@@ -304,101 +304,101 @@ def test_without_the_pods_of_all_namespaces_the_capacity_is_unknown():
             raise NotPermitted("not allowed to list pods")
         return listed(kind, namespace, **more)
 
-    one.reader.client.list = refuse
-    notes = one.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
+    cluster_platform.reader.client.list = refuse
+    notes = cluster_platform.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
     assert "capacity for a candidate side by side is unknown: not allowed to list pods" in notes
 
 
 def test_a_change_in_place_needs_no_look_at_routes():
-    one, cluster = platform(service(), deployment(), pod(), shared(1))
-    one.reader.client.list = forbidding(cluster.list)
-    one.check(Demand(Arm(text_of(service(more="y"))), downtime=True))
+    cluster_platform, cluster = platform(service(), deployment(), pod(), shared(1))
+    cluster_platform.reader.client.list = forbidding(cluster.list)
+    cluster_platform.check(Demand(Arm(text_of(service(more="y"))), downtime=True))
 
 
 def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
     old = Arm(text_of(service(more="x")))
     kept = beside(old, pods=3, retained_for="users")
     assert {kept["spec"]["predictor"][limit] for limit in ("minReplicas", "maxReplicas")} == {3}
-    one, _ = platform(service(), deployment(), pod(), kept)
-    retained_baseline = one.retained_baseline()
+    cluster_platform, _ = platform(service(), deployment(), pod(), kept)
+    retained_baseline = cluster_platform.retained_baseline()
     assert (retained_baseline.arm, retained_baseline.route, retained_baseline.since, retained_baseline.pods) == (
         old.id,
         "users",
         "2026-01-01T00:00:00Z",
         1,
     )
-    one, _ = platform(service(), deployment(), pod(), beside(old))
-    assert one.retained_baseline() is None
+    cluster_platform, _ = platform(service(), deployment(), pod(), beside(old))
+    assert cluster_platform.retained_baseline() is None
 
 
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
-    one, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
+    cluster_platform, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
-    monkeypatch.setattr(one.reader, "requests", lambda found: (next(asked), ()))
-    assert one.unshift({"name": "users", "spec": {}}) == (
+    monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (next(asked), ()))
+    assert cluster_platform.unshift({"name": "users", "spec": {}}) == (
         "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._grace_s", lambda pod: 0.0)
-    monkeypatch.setattr(one.reader, "requests", lambda found: (2.0, ()))
-    assert "has 2 unanswered requests" in one.unshift({"name": "users", "spec": {}})[1]
+    monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (2.0, ()))
+    assert "has 2 unanswered requests" in cluster_platform.unshift({"name": "users", "spec": {}})[1]
 
 
 def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
-    one, cluster = platform(service(), deployment(ready=0), pod(ready=False))
+    cluster_platform, cluster = platform(service(), deployment(ready=0), pod(ready=False))
     arm = Arm(text_of(service()))
-    assert one.state(arm).phase is Phase.STARTING
+    assert cluster_platform.state(arm).phase is Phase.STARTING
     assert cluster.watched == []  # the first reading waits for nothing
-    one.state(arm)
+    cluster_platform.state(arm)
     assert cluster.watched == [("Deployment", "demo-predictor", "7")]
-    one.arms()  # a look waits for nothing
-    one.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
+    cluster_platform.arms()  # a look waits for nothing
+    cluster_platform.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
     assert len(cluster.watched) == 1
 
 
 def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_is_gone_or_promoted():
     arm = Arm(text_of(service(more="x")))
-    one, cluster = platform(service(), deployment(), pod(), beside(arm))
+    cluster_platform, cluster = platform(service(), deployment(), pod(), beside(arm))
     names, get = [], cluster.get
     cluster.get = lambda kind, name, namespace=None: names.append(name) or get(kind, name, namespace)
-    one.state(arm)
+    cluster_platform.state(arm)
     assert names[:2] == ["demo", "demo-candidate"]
     names.clear()
-    one.state(arm)
+    cluster_platform.state(arm)
     assert names[0] == "demo-candidate"
     del cluster.things["InferenceService", "demo-candidate"]
-    assert one.state(arm).phase is Phase.ABSENT
+    assert cluster_platform.state(arm).phase is Phase.ABSENT
     names.clear()
-    one.state(arm)
+    cluster_platform.state(arm)
     assert names[0] == "demo"
 
 
 def test_a_candidate_is_removed_before_pods_start_also_where_another_writer_made_them_start():
     before, arm = Arm(text_of(service())), Arm(text_of(service(more="x")))
-    one, cluster = platform(service(), deployment(), beside(arm))
-    one.promote(before, expect=(before, arm))
+    cluster_platform, cluster = platform(service(), deployment(), beside(arm))
+    cluster_platform.promote(before, expect=(before, arm))
     assert ("InferenceService", "demo-candidate") not in cluster.things
     assert text_of(cluster.things["InferenceService", "demo"]) == before.manifest
 
 
 def test_without_the_right_to_watch_it_reads_again():
-    one, cluster = platform(service(), deployment(ready=0), pod(ready=False))
+    cluster_platform, cluster = platform(service(), deployment(ready=0), pod(ready=False))
     cluster.may_watch = False
     arm = Arm(text_of(service()))
-    assert [one.state(arm).phase for _ in range(3)] == [Phase.STARTING] * 3
+    assert [cluster_platform.state(arm).phase for _ in range(3)] == [Phase.STARTING] * 3
     cluster.may_watch = True
-    one.state(arm)
+    cluster_platform.state(arm)
     assert cluster.watched == []  # it was refused once
 
 
 def test_a_stuck_pod_is_read_again_without_a_watch():
     stuck = pod(ready=False)
     stuck["status"]["conditions"].append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
-    one, cluster = platform(service(), deployment(ready=0), stuck)
+    cluster_platform, cluster = platform(service(), deployment(ready=0), stuck)
     arm = Arm(text_of(service()))
-    one.state(arm)
-    one.state(arm)
+    cluster_platform.state(arm)
+    cluster_platform.state(arm)
     assert cluster.watched == []
 
 
@@ -410,10 +410,10 @@ def test_a_stuck_pod_is_read_again_without_a_watch():
     ],
 )
 def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(monkeypatch, defined, said):
-    found, cluster = platform()
+    cluster_platform, cluster = platform()
     if not defined:
         monkeypatch.setattr(cluster, "list", lambda *_, **__: None)
-    absence = found.absence()
+    absence = cluster_platform.absence()
     assert absence is not None and absence.message.startswith(said)
     assert "mpctl history demo --revision N -o yaml --show-secrets -n ns | kubectl apply -f - -n ns" in absence.hint
     assert ("install KServe's definitions again" in absence.hint) is not defined
