@@ -128,9 +128,9 @@ def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
 
 def exec_credential(token: Token, environment: Mapping[str, str]) -> str:
     """The ExecCredential that client-go reads, in the version it asked for."""
-    asked = environment.get("KUBERNETES_EXEC_INFO", "")
+    exec_info = environment.get("KUBERNETES_EXEC_INFO", "")
     try:
-        version = json.loads(asked)["apiVersion"] if asked else f"{API}/v1"
+        version = json.loads(exec_info)["apiVersion"] if exec_info else f"{API}/v1"
     except (ValueError, KeyError, TypeError):
         raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
     if version not in {f"{API}/v1", f"{API}/v1beta1"}:

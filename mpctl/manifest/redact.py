@@ -17,13 +17,13 @@ def redacted(arguments: Sequence[str]) -> tuple[str, ...]:
     """
     shown: list[str] = []
     hiding = False
-    for word in arguments:
-        flag, equals, _ = word.partition("=")
-        if word.startswith("-"):
+    for argument in arguments:
+        flag, equals, _ = argument.partition("=")
+        if argument.startswith("-"):
             hiding = bool(_SECRET.match(flag)) and not equals
-            shown.append(f"{flag}={HIDDEN}" if equals and _SECRET.match(flag) else word)
+            shown.append(f"{flag}={HIDDEN}" if equals and _SECRET.match(flag) else argument)
         else:
-            shown.append(HIDDEN if hiding else word)
+            shown.append(HIDDEN if hiding else argument)
     return tuple(shown)
 
 
@@ -32,14 +32,14 @@ def split_secrets(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str,
     public: list[str] = []
     secret: list[str] = []
     hiding = False
-    for word in arguments:
-        if word.startswith("-"):
-            flag, equals, _ = word.partition("=")
+    for argument in arguments:
+        if argument.startswith("-"):
+            flag, equals, _ = argument.partition("=")
             named = bool(_SECRET.match(flag))
             hiding = named and not equals
-            (secret if named else public).append(word)
+            (secret if named else public).append(argument)
         else:
-            (secret if hiding else public).append(word)
+            (secret if hiding else public).append(argument)
     return tuple(public), tuple(secret)
 
 
@@ -135,12 +135,12 @@ def plain_secrets(env: Sequence[tuple[str, str | None]], arguments: Sequence[str
     ``env``: None is a value from elsewhere; ``$(NAME)`` is one, too.
     """
     named = [name for name, value in env if value and _hides(f"- name: {name}\n  value: {_plain(value)}")]
-    words = [_plain(word) for word in arguments]
+    words = [_plain(argument) for argument in arguments]
     hidden = redacted(words)
-    for at, (word, shown) in enumerate(zip(words, hidden, strict=True)):
-        flag, _, value = word.partition("=") if re.match("--?[A-Za-z]", word) else ("", "", word)
-        if value and (word != shown or _hides(word)):
-            before = next((w for w in reversed(words[:at]) if w.startswith("-")), word[:12])
+    for index, (argument, shown) in enumerate(zip(words, hidden, strict=True)):
+        flag, _, value = argument.partition("=") if re.match("--?[A-Za-z]", argument) else ("", "", argument)
+        if value and (argument != shown or _hides(argument)):
+            before = next((w for w in reversed(words[:index]) if w.startswith("-")), argument[:12])
             named.append(flag or before.partition("=")[0])
     return tuple(dict.fromkeys(named))
 

@@ -41,8 +41,8 @@ def with_runtime_copy(service: Service) -> Service:
         )
     editor = _editor(service)
     suffix = f"-{service.name}"
-    at = name.node.end - len(name.scalar().style)
-    editor.cut(at, at, suffix)
+    end = name.node.end - len(name.scalar().style)
+    editor.cut(end, end, suffix)
     document = _copied(service, original, f"{service.runtime}{suffix}")
     edited = editor.result()
     eol = eol_of(edited)
@@ -89,21 +89,21 @@ def _extent(text: str, copied: View) -> tuple[int, int]:
 def _proved(service: Service, text: str, original: tuple[View, int]) -> Service:
     """The service with its copy; refused when the copy has another spec, or when removing it is not exact."""
     try:
-        made = load_one(text, service.name, file=service.file)
+        copied = load_one(text, service.name, file=service.file)
         before, after = contents(service.text, service.file), contents(text, service.file)
         specs = copy.deepcopy([before[original[1]]["spec"], after[-1]["spec"]])
         for formats in (spec.get("supportedModelFormats") or () for spec in specs):
             for model_format in formats:
                 model_format.pop("autoSelect", None)
-        good = made.copy_of is not None and specs[0] == specs[1] and len(after) == len(before) + 1
-        good = good and (_speculates(service, original) or without_runtime_copy(made).text == service.text)
+        good = copied.copy_of is not None and specs[0] == specs[1] and len(after) == len(before) + 1
+        good = good and (_speculates(service, original) or without_runtime_copy(copied).text == service.text)
     except (InputError, KeyError, AttributeError, TypeError):
         good = False
     if not good:
         raise original[0].error(
             "this runtime cannot be copied exactly", hint="write it in block form without anchors, from column 0"
         )
-    return made
+    return copied
 
 
 def _copied(service: Service, original: tuple[View, int], name: str) -> str:
@@ -114,11 +114,11 @@ def _copied(service: Service, original: tuple[View, int], name: str) -> str:
     if entry is None or line_start(text, entry[0].start) != entry[0].start:
         raise root.error("this runtime cannot be copied", hint="write it in block form, from column 0")
     end = line_end(text, content_end(text, entry[1]))
-    spec, at = "", entry[0].start
+    spec, start = "", entry[0].start
     for offered in _offers(root):
-        spec += text[at : offered.start] + "false"
-        at = offered.end
-    spec += text[at:end]
+        spec += text[start : offered.start] + "false"
+        start = offered.end
+    spec += text[start:end]
     head = [f"apiVersion: {root.need('apiVersion').text()}", "kind: ServingRuntime", "metadata:", f"  name: {name}"]
     head += [] if service.namespace is None else [f"  namespace: {service.namespace}"]
     of = f"{root.need('kind').text()}/{service.runtime}"

@@ -184,18 +184,18 @@ class Listing:
         self._sizes: dict[str, int] = {}
         self._texts: dict[str, str] = {}
         lines = text.split("\n")
-        at = 0
-        while at < len(lines):
-            head = _FILE_LINE.fullmatch(lines[at].rstrip("\r"))
+        row = 0
+        while row < len(lines):
+            head = _FILE_LINE.fullmatch(lines[row].rstrip("\r"))
             if head is None:
-                self._size(lines[at], at + 1)
-                at += 1
+                self._size(lines[row], row + 1)
+                row += 1
                 continue
-            start = at = at + 1
-            while at < len(lines) and not _FILE_LINE.fullmatch(lines[at].rstrip("\r")):
-                at += 1
+            start = row = row + 1
+            while row < len(lines) and not _FILE_LINE.fullmatch(lines[row].rstrip("\r")):
+                row += 1
             # tail puts an empty line before every heading but the first
-            self._texts[_bare(head[1])] = "\n".join(lines[start:at]).rstrip("\n")
+            self._texts[_bare(head[1])] = "\n".join(lines[start:row]).rstrip("\n")
         if not self._sizes and not self._texts:
             raise InputError("lists no file", file=file, hint="see docs/how-to/drafts.md to make a listing")
 

@@ -189,10 +189,10 @@ class Catalogue:
     def hint(self, target: str, *, typed: bool = True) -> str:
         """Return a hint for an unknown target. One that nobody ``typed`` is no slip of the pen: a target of another
         generation or size has drafts that do not fit."""
-        known = [name for name in self.drafts if typed or _numbers(name) == _numbers(target)]
-        short = {name.rpartition("/")[2].lower(): name for name in known}
+        similar = [name for name in self.drafts if typed or _numbers(name) == _numbers(target)]
+        short = {name.rpartition("/")[2].lower(): name for name in similar}
         lowered = target.rpartition("/")[2].lower()
-        close = difflib.get_close_matches(target, known, n=2, cutoff=0.6)
+        close = difflib.get_close_matches(target, similar, n=2, cutoff=0.6)
         close += [short[short_name] for short_name in difflib.get_close_matches(lowered, list(short), n=2, cutoff=0.7)]
         if close:
             return f"did you mean {' or '.join(dict.fromkeys(close))}?"
@@ -225,10 +225,10 @@ def choose(
     Raises:
         Refused: there is none; the message says why each is passed over.
     """
-    known = METHODS[method]
-    if not known.loads_weights:
+    method_row = METHODS[method]
+    if not method_row.loads_weights:
         return None
-    optional = known.needs_draft == "optional"
+    optional = method_row.needs_draft == "optional"
     hint = f"name one with --draft; {commands.line('drafts')} lists what is known"
     if target is None:
         if optional:

@@ -120,9 +120,9 @@ def _expected(node: Node) -> PublishedAcceptance:
     k = node.number("k", low=1, high=256)
     if tokens > k + 1:
         raise node.error("tokens", f"{tokens:g} tokens cannot come from K={k}: the most is {k + 1}")
-    made = PublishedAcceptance(k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0))
+    acceptance = PublishedAcceptance(k, node.text("dataset"), tokens, _real(node, "t", 100.0, low=0.0))
     node.done()
-    return made
+    return acceptance
 
 
 def _shares(node: Node) -> tuple[float, ...]:

@@ -168,13 +168,13 @@ class Publisher:
         """Write what changed since the last round."""
         again = max(_AGAIN_S, _EACH_S * len(services))
         for watched in services:
-            at, before = self._written.get(watched.key, (None, {}))
+            written_at, before = self._written.get(watched.key, (None, {}))
             status = self._status(watched, before)
             same = {k: v for k, v in status.items() if k != "message"} == {
                 k: v for k, v in before.items() if k != "message"
             }
             now = self._monotonic()
-            if same and at is not None and now - at < again:
+            if same and written_at is not None and now - written_at < again:
                 continue
             try:
                 if same:

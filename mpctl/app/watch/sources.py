@@ -93,17 +93,17 @@ def from_prometheus(url: str) -> Source:
     from mpctl.platform import prometheus
 
     def read(sessions: Sequence[Session], readers: Readers, monotonic: Callable[[], float]) -> Mapping[Key, Reading]:
-        at = monotonic()
+        now = monotonic()
         try:
             counters = prometheus.read(url)
         except MpctlError as error:
-            return {(s.namespace, s.name): Reading(at, {}, {"": error.message}) for s in sessions}
+            return {(s.namespace, s.name): Reading(now, {}, {"": error.message}) for s in sessions}
         readings = {}
         for session in sessions:
             pods = counters.get((session.namespace, session.name), {})
             engines = {pod: c for pod, c in pods.items() if not isinstance(c, str)}
             failed = {pod: c for pod, c in pods.items() if isinstance(c, str)}
-            readings[session.namespace, session.name] = Reading(at, engines, failed, len(pods))
+            readings[session.namespace, session.name] = Reading(now, engines, failed, len(pods))
         return readings
 
     return read

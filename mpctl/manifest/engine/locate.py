@@ -151,8 +151,8 @@ class Engine:
                 value = self.env.get(name) or ""
                 if _HIDDEN.search(value) or (token.text.startswith("$") and _HIDDEN_NAME.search(name)):
                     return self._built(token.item, f"variable {name}")
-        for word in () if self.script is None else self.script.others:
-            if self.script is not None and _HIDDEN.search(word.text):
+        for script_word in () if self.script is None else self.script.others:
+            if self.script is not None and _HIDDEN.search(script_word.text):
                 return self._built(self.script.item, "another command of the script")
         return None
 
@@ -234,13 +234,13 @@ def _token(listing: View, index: int, item: View, env: Mapping[str, str | None])
 
 def _start(words: Sequence[str]) -> tuple[int, int] | None:
     """Return begin and end of the words that start vLLM: ``vllm serve`` or ``python -m <module>``."""
-    for i, word in enumerate(words):
+    for i, script_word in enumerate(words):
         following = words[i + 1] if i + 1 < len(words) else None
-        if word.rpartition("/")[2] == "vllm" and following == "serve":
+        if script_word.rpartition("/")[2] == "vllm" and following == "serve":
             return i, i + 2
-        if word == "-m" and following in _MODULES:
+        if script_word == "-m" and following in _MODULES:
             return max(i - 1, 0), i + 2
-        if word == "-m" and following == _CLI and list(words[i + 2 : i + 3]) == ["serve"]:
+        if script_word == "-m" and following == _CLI and list(words[i + 2 : i + 3]) == ["serve"]:
             return max(i - 1, 0), i + 3
     return None
 
@@ -268,9 +268,9 @@ def _shell(tokens: Sequence[ArgumentToken]) -> int | None:
 def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: Mapping[str, str | None]) -> Engine:
     holder = tokens[index]
     script = holder.item.text()
-    known = {name: value for name, value in env.items() if value is not None}
+    literal_env = {name: value for name, value in env.items() if value is not None}
     try:
-        shell_commands = commands(script, known)
+        shell_commands = commands(script, literal_env)
     except ShellError as error:
         raise holder.item.error(
             f"the shell script cannot be read: {error}", hint="check its quotes; it must run in a POSIX shell"
@@ -280,17 +280,25 @@ def _from_script(home: View, tokens: Sequence[ArgumentToken], index: int, env: M
         count = "no vLLM engine is" if not starts else "more than one vLLM engine is"
         raise holder.item.error(f"{count} started by this script", hint=_NO_ENGINE_HINT)
     words, (first, after) = starts[0]
-    others = tuple(word for command in shell_commands if command is not words for word in command)
-    made: list[ArgumentToken] = []
-    for word in words[after:]:
-        if word.text in _ALL_POSITIONAL and word.expanded:
-            made += tokens[index + 2 :]
+    others = tuple(script_word for command in shell_commands if command is not words for script_word in command)
+    script_tokens: list[ArgumentToken] = []
+    for script_word in words[after:]:
+        if script_word.text in _ALL_POSITIONAL and script_word.expanded:
+            script_tokens += tokens[index + 2 :]
         else:
-            made.append(
-                ArgumentToken(word.text, holder.listing, holder.index, holder.item, word, word.expanded, word.names)
+            script_tokens.append(
+                ArgumentToken(
+                    script_word.text,
+                    holder.listing,
+                    holder.index,
+                    holder.item,
+                    script_word,
+                    script_word.expanded,
+                    script_word.names,
+                )
             )
-    name = tuple(word.text for word in words[first:after])
-    return Engine(home, tuple(made), name, Script(holder.item, tuple(words), after, others), env)
+    name = tuple(script_word.text for script_word in words[first:after])
+    return Engine(home, tuple(script_tokens), name, Script(holder.item, tuple(words), after, others), env)
 
 
 def _engine_start(words: Sequence[ShellWord]) -> tuple[int, int] | None:

@@ -39,17 +39,17 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
             "a predictor with workerSpec runs on several nodes", hint="only engines in one pod can be changed"
         )
     container, runtime = _engine_container(predictor, _runtimes(file))
-    own = locate(container)
+    service_engine = locate(container)
     copy_of = None if runtime is None else runtime.copy_of
-    engine, of_runtime = own, () if runtime is None else locate(runtime.container).command.argv
-    source = ManifestSource(origin, own, predictor, obstacle=_unreached(container, runtime))
+    engine, of_runtime = service_engine, () if runtime is None else locate(runtime.container).command.argv
+    source = ManifestSource(origin, service_engine, predictor, obstacle=_unreached(container, runtime))
     if runtime is not None and copy_of is not None:
         engine, of_runtime = locate(runtime.container), ()
         shared = file.documents[runtime.number], runtime.number
-        obstacle = _set_twice(container, own)
+        obstacle = _set_twice(container, service_engine)
         source = ManifestSource(origin, engine, predictor, obstacle=obstacle, shared=shared, container=container)
     storage = _storage(predictor)
-    command = EngineCommand((*of_runtime, *own.command.argv))
+    command = EngineCommand((*of_runtime, *service_engine.command.argv))
     require_generation(container, command, *(artifact.uri for artifact in storage))
     return Service(
         kind="InferenceService",
@@ -60,8 +60,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.container.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or RUNTIME_CONTAINER,
-        command=own.command if copy_of is None else _joined(engine, own),
-        model=model_of(own, engine.command.argv if copy_of else of_runtime),
+        command=service_engine.command if copy_of is None else _joined(engine, service_engine),
+        model=model_of(service_engine, engine.command.argv if copy_of else of_runtime),
         storage=storage,
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),

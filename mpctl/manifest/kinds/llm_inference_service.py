@@ -120,8 +120,8 @@ def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError |
     """The error when a setting of the service would have no effect, or would replace what a config sets."""
     evaluated = engine.evaluated
     own_args = evaluated is not None and evaluated.container is not None and evaluated.container.get("args") is not None
-    own = own_args or (evaluated is not None and evaluated.value is not None)
-    if base.missing and not own:
+    sets_arguments = own_args or (evaluated is not None and evaluated.value is not None)
+    if base.missing and not sets_arguments:
         return spec.need("baseRefs").error(
             f"{CONFIG} {', '.join(base.missing)} is not in this file; its args and {VARIABLE} are not known",
             hint="put the config into the same file, or run mpctl on the cluster",
@@ -137,7 +137,7 @@ def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError |
             hint=f"copy its args to {key}.containers of the service; there mpctl edits them",
         )
     config = base.variable()
-    if config is not None and not own:
+    if config is not None and not sets_arguments:
         return spec.error(
             f"{CONFIG} {config} sets {VARIABLE}; a value of the service would replace it",
             hint=f"copy the variable to {key}.containers of the service; there mpctl edits it",
@@ -174,9 +174,9 @@ def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str,
     arguments = [MOUNT, "--served-model-name", served, "--port", "8000"]
     tensor = text_of(spec.at("parallelism", "tensor"))
     arguments += [] if tensor is None else ["--tensor-parallel-size", tensor]
-    place = engine.evaluated
-    own_args = place.container is not None and place.container.get("args") is not None
-    setters = (None if place.value is not None else base.variable(), None if own_args else base.get("args"))
+    evaluated = engine.evaluated
+    own_args = evaluated.container is not None and evaluated.container.get("args") is not None
+    setters = (None if evaluated.value is not None else base.variable(), None if own_args else base.get("args"))
     for config, home in base.containers:
         args, below = home.get("args"), engine_of(home, config, home)
         of_args = setters[1] is not None and setters[1][0] == config

@@ -60,11 +60,11 @@ def ordered(chosen: Mapping[str, Any], *orders: Sequence[str]) -> Items:
     another."""
     result = [name for name in orders[0] if name in chosen]
     for order in orders[1:]:
-        for at, name in enumerate(order):
+        for position, name in enumerate(order):
             if name not in chosen or name in result:
                 continue
-            before = next((n for n in reversed(order[:at]) if n in result), None)
-            after = next((n for n in order[at + 1 :] if n in result), None)
+            before = next((n for n in reversed(order[:position]) if n in result), None)
+            after = next((n for n in order[position + 1 :] if n in result), None)
             if before is not None:
                 result.insert(result.index(before) + 1, name)
             else:
@@ -97,8 +97,8 @@ def _arguments(words: list[str]) -> Items:
         while unique in arguments:
             count += 1
             unique = f"{name} ({count})"
-        own = words[begin:end]
-        arguments[unique] = own[0] if len(own) == 1 else own
+        own_words = words[begin:end]
+        arguments[unique] = own_words[0] if len(own_words) == 1 else own_words
     return arguments
 
 
@@ -133,8 +133,8 @@ def storage_of(document: Any, path: str = "") -> dict[str, Any]:
             below = joined(path, key)
             storage |= {below: value} if key in STORAGE else storage_of(value, below)
     elif isinstance(document, list):
-        for at, value in enumerate(document):
-            storage |= storage_of(value, f"{path}[{at}]")
+        for index, value in enumerate(document):
+            storage |= storage_of(value, f"{path}[{index}]")
     return storage
 
 

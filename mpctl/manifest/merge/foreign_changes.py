@@ -75,8 +75,8 @@ def documents_of(text: str) -> list[Any]:
 
 def _without_staging(value: Any) -> Any:
     if isinstance(value, dict):
-        own = (*_STORAGE, RESTARTED_AT)
-        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in own}
+        own_keys = (*_STORAGE, RESTARTED_AT)
+        unstaged = {key: _without_staging(inner) for key, inner in value.items() if key not in own_keys}
         return {
             key: inner
             for key, inner in unstaged.items()

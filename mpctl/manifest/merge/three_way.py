@@ -134,19 +134,19 @@ class _Merge:
         if not len(to) == len(now) == len(base_documents):
             self.clashes.append(Clash("the number of documents", len(base_documents), len(now)))
             return live
-        known = [documents for documents in map(documents_of, self.recorded) if len(documents) == len(now)]
+        recorded_files = [documents for documents in map(documents_of, self.recorded) if len(documents) == len(now)]
         merged = []
-        for at, document in enumerate(now):
-            recorded = [documents[at] for documents in known]
-            self._storage = self._merged_storage(to[at], document, base_documents[at], recorded)
-            merged.append(self._value(to[at], document, base_documents[at], recorded, "", ""))
+        for number, document in enumerate(now):
+            recorded = [documents[number] for documents in recorded_files]
+            self._storage = self._merged_storage(to[number], document, base_documents[number], recorded)
+            merged.append(self._value(to[number], document, base_documents[number], recorded, "", ""))
         return _written(merged, live, target, base)
 
     def _merged_storage(self, to: Any, now: Any, base: Any, recorded: list[Any]) -> dict[str, Any]:
         """Every artifact by its path: those to restore where the live ones are mpctl's, else the live ones."""
         wanted, live = storage_of(to), storage_of(now)
-        known = [storage_of(document) for document in recorded]
-        if live == storage_of(base) or (holds_draft(live) and live in known):
+        recorded_storages = [storage_of(document) for document in recorded]
+        if live == storage_of(base) or (holds_draft(live) and live in recorded_storages):
             return wanted
         if live != wanted and (holds_draft(live) or holds_draft(wanted)):
             was = storage_of(base)
@@ -184,12 +184,12 @@ class _Merge:
         lists = by_name(key, (to, now, base))
         if lists is None:
             return now
-        known = [items[0] for value in recorded if (items := by_name(key, (value,))) is not None]
+        recorded_items = [items[0] for value in recorded if (items := by_name(key, (value,))) is not None]
         wanted, live, was = lists
         chosen = {}
         for name in dict.fromkeys([*live, *wanted]):
             values = tuple(items.get(name, MISSING) for items in (wanted, live, was))
-            among = [items.get(name, MISSING) for items in known]
+            among = [items.get(name, MISSING) for items in recorded_items]
             value = self._item(values, among, item_path(path, key, name), key, name)
             if value is not MISSING:
                 chosen[name] = value
@@ -260,16 +260,16 @@ def merge_words(base: str, mine: str, theirs: str) -> str | None:
 def _merged(base: list[str], mine: list[str], theirs: list[str]) -> list[str] | None:
     edits = sorted([*_edits(base, mine), *_edits(base, theirs)], key=lambda edit: edit[:2])
     result: list[str] = []
-    at, last = 0, None
+    position, last = 0, None
     for edit in edits:
         start, end, words = edit
         if edit == last:
             continue  # both made the same change
         if last is not None and (start < last[1] or (start == last[0] and start == last[1])):
             return None
-        result += [*base[at:start], *words]
-        at, last = end, edit
-    return [*result, *base[at:]]
+        result += [*base[position:start], *words]
+        position, last = end, edit
+    return [*result, *base[position:]]
 
 
 def _edits(base: Sequence[str], changed: Sequence[str]) -> list[_Edit]:
@@ -289,16 +289,16 @@ def with_recorded_storage(document: dict[str, Any], recorded: Iterable[dict[str,
     present = storage_of(document)
     if wanted is None or wanted == present or _artifacts(wanted) != _artifacts(present):
         return document
-    made = copy.deepcopy(document)
+    restored = copy.deepcopy(document)
     for path in present:
-        holder, key = _place(made, path)
+        holder, key = _place(restored, path)
         del holder[key]
     for path, value in wanted.items():
-        holder, key = _place(made, path)
+        holder, key = _place(restored, path)
         if not isinstance(holder, dict):
             return document  # the recorded manifest has another structure
         holder[key] = value
-    return made
+    return restored
 
 
 def _place(document: dict[str, Any], path: str) -> tuple[Any, str]:

@@ -47,23 +47,25 @@ def _require_absent(home: View, key: str) -> None:
 
 def remove_variable(text: str, engine: Engine) -> Cut:
     """Cut the variable, with the container and the template that hold nothing else of a user."""
-    place = engine.evaluated
-    assert place is not None
-    assert place.container is not None
-    env = place.container.need("env")
+    evaluated = engine.evaluated
+    assert evaluated is not None
+    assert evaluated.container is not None
+    env = evaluated.container.need("env")
     index = next(i for i, variable in enumerate(env.items()) if text_of(variable.get("name")) == VARIABLE)
     if len(env.items()) > 1:
         return cut_item(text, env, index)
-    if [key for key, _ in place.container.pairs()] != ["env", "name"]:
-        return cut_entry(text, place.container, "env")
-    template = place.pod.need(place.key)
+    if [key for key, _ in evaluated.container.pairs()] != ["env", "name"]:
+        return cut_entry(text, evaluated.container, "env")
+    template = evaluated.pod.need(evaluated.key)
     containers = template.need("containers")
     if len(containers.items()) > 1:
-        own = next(i for i, container in enumerate(containers.items()) if text_of(container.get("name")) == CONTAINER)
-        return cut_item(text, containers, own)
+        container_index = next(
+            i for i, container in enumerate(containers.items()) if text_of(container.get("name")) == CONTAINER
+        )
+        return cut_item(text, containers, container_index)
     if [key for key, _ in template.pairs()] != ["containers"]:
         return cut_entry(text, template, "containers")
-    return cut_entry(text, place.pod, place.key)
+    return cut_entry(text, evaluated.pod, evaluated.key)
 
 
 def without_variable(pod: dict[str, object], key: str) -> None:

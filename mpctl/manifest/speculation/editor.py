@@ -35,16 +35,16 @@ class Editor:
 
     def result(self) -> str:
         self._remove_all()
-        at, parts = 0, []
+        position, parts = 0, []
         for cut in sorted(self.cuts, key=lambda cut: (cut.start, cut.end)):
-            if cut.start < at:
+            if cut.start < position:
                 raise self.engine.home.error(
                     "two edits of this list overlap", hint="write every argument of the list on a line of its own"
                 )
             self._only_here(cut)
-            parts += [self.text[at : cut.start], cut.text]
-            at = cut.end
-        return "".join(parts) + self.text[at:]
+            parts += [self.text[position : cut.start], cut.text]
+            position = cut.end
+        return "".join(parts) + self.text[position:]
 
     def rewrite(self, token: ArgumentToken, text: str, *, keep: int = 0, like: ArgumentToken | None = None) -> None:
         """Make the word say ``text``; its first ``keep`` characters are already right and stay as they are.
@@ -88,8 +88,8 @@ class Editor:
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
             raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
         whole = pieces(self.text, item)
-        at = whole[start - 1].end if start == end else whole[start].start
-        self.cut(at, at if start == end else whole[end - 1].end, escape(new, node.style))
+        position = whole[start - 1].end if start == end else whole[start].start
+        self.cut(position, position if start == end else whole[end - 1].end, escape(new, node.style))
 
     def remove(self, tokens: Seq[ArgumentToken]) -> None:
         self.removed += tokens
@@ -207,8 +207,8 @@ class Editor:
         new = "".join(separator + escape(" ".join(map(_shell_word, group)), node.style) for group in groups)
         if node.style == "" and node.flow and re.search(r"[\[\]{},]", new):
             raise item.error("this unquoted script cannot hold the setting", hint="quote the script in the manifest")
-        at = whole[after.end - 1].end
-        self.cut(at, at, new)
+        position = whole[after.end - 1].end
+        self.cut(position, position, new)
 
     def _separator(self, item: View, after: ShellWord) -> str:
         """Return the separator before the last flag up to ``after``: a blank, or a continued line."""
@@ -216,11 +216,11 @@ class Editor:
         words = [word for word in self.engine.words_of(item) if word.end <= after.end]
         flags = [i for i in range(start, len(words)) if is_flag(words[i].text)]
         i = flags[-1] if flags else len(words) - 1
-        before, at = words[i - 1].end, words[i].start
-        if i == 0 or not _SEPARATOR.fullmatch(item.text()[before:at]):
+        before, begin = words[i - 1].end, words[i].start
+        if i == 0 or not _SEPARATOR.fullmatch(item.text()[before:begin]):
             return " "
         whole = pieces(self.text, item)
-        return self.text[whole[before].start : whole[at - 1].end]
+        return self.text[whole[before].start : whole[begin - 1].end]
 
     def cut(self, start: int, end: int, text: str) -> None:
         self.cuts.append(listing.Cut(start, end, text))

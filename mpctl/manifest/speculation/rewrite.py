@@ -134,8 +134,8 @@ def _fill(editor: Editor, spared: list[Slot], pairs: list[Pair]) -> None:
     """Give the pairs to the slots in order; surplus slots are removed, surplus pairs follow the last slot."""
     for slot, (flag, value) in zip(spared, pairs, strict=False):
         key = flag.partition(".")[2]
-        own = slot.path == (key,) or normal({".".join(slot.path): None}) == {key: None}
-        if slot.kind == "dotted" and own and not slot.listed:
+        same_key = slot.path == (key,) or normal({".".join(slot.path): None}) == {key: None}
+        if slot.kind == "dotted" and same_key and not slot.listed:
             value_now = slot.flag.value or ""
             equal = same(dotted_value(value_now), dotted_value(value))
             _put(editor, slot, slot.flag.written, value_now if equal else value)

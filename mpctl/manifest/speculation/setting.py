@@ -44,8 +44,8 @@ class Slot:
 
     @property
     def indexes(self) -> tuple[int, ...]:
-        apart = self.flag.value_index
-        return (self.flag.index,) if apart is None else (self.flag.index, apart)
+        value_index = self.flag.value_index
+        return (self.flag.index,) if value_index is None else (self.flag.index, value_index)
 
 
 def slots(engine: Engine) -> tuple[Slot, ...]:

@@ -33,9 +33,9 @@ def insert(text: str, view: View, index: int, texts: Seq[str]) -> list[Cut]:
     item = View(view.file, f"{view.path}[{index}]", node.items[index])
     dash = _dash(text, item)
     begin = line_start(text, dash)
-    at = line_end(text, content_end(text, node.items[index]))
+    end = line_end(text, content_end(text, node.items[index]))
     head = _own_break(text, begin, dash, item) + text[begin : dash + 1] + " "
-    return [Cut(at, at, "".join(head + spell(item_text, style, flow=False) for item_text in texts))]
+    return [Cut(end, end, "".join(head + spell(item_text, style, flow=False) for item_text in texts))]
 
 
 def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cut:
@@ -45,8 +45,8 @@ def _insert_flow(text: str, node: Sequence, index: int, spelled: Seq[str]) -> Cu
     if index > 0:
         between = text[node.items[index - 1].end : node.items[index].start]
         glue = glue if "#" in between or not re.fullmatch(r"\s*,\s*", between) else between
-    at = node.items[index].end
-    return Cut(at, at, "".join(glue + item_text for item_text in spelled))
+    end = node.items[index].end
+    return Cut(end, end, "".join(glue + item_text for item_text in spelled))
 
 
 def remove(text: str, home: View, view: View, indexes: Collection[int]) -> list[Cut]:
@@ -122,10 +122,10 @@ def _added_key(text: str, home: View, node: Sequence) -> Cut | None:
     if not isinstance(parent, Mapping) or not parent.flow:
         return None
     written = text[node.start : node.end]
-    place = next((i for i, (_, value) in enumerate(parent.entries) if value is node), 0)
-    if place == 0 or not written.startswith("[ ") or not written.endswith(" ]"):
+    index = next((i for i, (_, value) in enumerate(parent.entries) if value is node), 0)
+    if index == 0 or not written.startswith("[ ") or not written.endswith(" ]"):
         return None
-    return Cut(parent.entries[place - 1][1].end, node.end, "")
+    return Cut(parent.entries[index - 1][1].end, node.end, "")
 
 
 def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut:
@@ -136,16 +136,18 @@ def add_key(text: str, root: Node, home: View, key: str, texts: Seq[str]) -> Cut
     if parent.flow:
         mark = '"' if parent.entries[-1][0].style == '"' else ""
         items = ", ".join(spell(item_text, mark or "'", flow=True) for item_text in texts)
-        at = parent.entries[-1][1].end
-        return Cut(at, at, f", {mark}{key}{mark}: [ {items} ]")
+        end = parent.entries[-1][1].end
+        return Cut(end, end, f", {mark}{key}{mark}: [ {items} ]")
     named = {name.value: (name, value) for name, value in parent.entries}
     name, value = next((named[anchor] for anchor in _ANCHORS if anchor in named), parent.entries[-1])
     column = name.start - line_start(text, name.start)
-    at = line_end(text, max(content_end(text, value), name.end))
+    end = line_end(text, max(content_end(text, value), name.end))
     eol = eol_of(text)
     dash = eol + " " * (column + _offset(text, root)) + "- "
     return Cut(
-        at, at, f"{eol}{' ' * column}{key}:" + "".join(dash + spell(item_text, "'", flow=False) for item_text in texts)
+        end,
+        end,
+        f"{eol}{' ' * column}{key}:" + "".join(dash + spell(item_text, "'", flow=False) for item_text in texts),
     )
 
 
@@ -225,10 +227,10 @@ def eol_of(text: str) -> str:
 
 
 def _dash(text: str, item: View) -> int:
-    at = len(text[: item.node.start].rstrip()) - 1
-    if at < 0 or text[at] != "-":
+    dash = len(text[: item.node.start].rstrip()) - 1
+    if dash < 0 or text[dash] != "-":
         raise item.error("this list item cannot be edited safely", hint="write it directly after its dash")
-    return at
+    return dash
 
 
 def _own_break(text: str, begin: int, dash: int, item: View) -> str:

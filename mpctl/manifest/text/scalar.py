@@ -55,17 +55,17 @@ def _flow(text: str, start: int, end: int, style: str) -> list[Piece]:
     while i < end:
         char = text[i]
         if style == '"' and char == "\\":
-            made = _escape(text, i)
+            decoded = _escape(text, i)
         elif style == "'" and char == "'":
-            made = [Piece("'", i, i + 2)]
+            decoded = [Piece("'", i, i + 2)]
         elif char in " \t\r\n":
-            made = _fold(text, i, end)
+            decoded = _fold(text, i, end)
         else:
-            made = [Piece(char, i, i + 1)]
-        if not made:
+            decoded = [Piece(char, i, i + 1)]
+        if not decoded:
             return pieces
-        pieces += [piece for piece in made if piece.char]
-        i = max(piece.end for piece in made)
+        pieces += [piece for piece in decoded if piece.char]
+        i = max(piece.end for piece in decoded)
     return pieces
 
 
@@ -98,12 +98,12 @@ def _block(text: str, start: int, node: Scalar) -> list[list[Piece]]:
     if header is None:
         return []
     lines: list[tuple[int, int, int]] = []  # start, end of content, end with break
-    at = header.end()
-    while at < node.end:
-        cut = _BREAK.search(text, at, node.end)
+    position = header.end()
+    while position < node.end:
+        cut = _BREAK.search(text, position, node.end)
         stop, after = (node.end, node.end) if cut is None else (cut.start(), cut.end())
-        lines.append((at, stop, after))
-        at = after
+        lines.append((position, stop, after))
+        position = after
     depths = [len(text[a:b]) - len(text[a:b].lstrip(" ")) for a, b, _ in lines if text[a:b].strip(" ")]
     indents = range(1, min(depths, default=0) + 1) if header.group(2) else depths[:1]
     return [_trim(_lines(text, lines, indent, node.style), node.value) for indent in indents]

@@ -127,35 +127,42 @@ class _Lexer:
             self.heredocs.append(target.text)
 
     def word_in_command(self) -> None:
-        word = self.word()
+        shell_word = self.word()
         follows = self.text[self.at : self.at + 1]
-        if word.text.isdigit() and follows in ("<", ">") and word.end == self.at:
+        if shell_word.text.isdigit() and follows in ("<", ">") and shell_word.end == self.at:
             return  # the 2 of 2>&1 is no argument
-        self.current.append(word)
+        self.current.append(shell_word)
 
     def word(self) -> ShellWord:
         start = self.at
-        made = _ShellWord()
+        shell_word = _ShellWord()
         while self.at < len(self.text):
             char = self.text[self.at]
             if char in " \t\n;&|()<>":
                 break
             if char == "'":
-                self.single(made)
+                self.single(shell_word)
             elif char == '"':
-                self.double(made)
+                self.double(shell_word)
             elif char == "\\":
                 escaped = self.text[self.at + 1 : self.at + 2]
                 self.at += 2
                 if escaped != "\n":
-                    made.add(escaped or "\\", min(self.at, len(self.text)))
+                    shell_word.add(escaped or "\\", min(self.at, len(self.text)))
             elif char in "$`":
-                self.expansion(made, quoted=False)
+                self.expansion(shell_word, quoted=False)
             else:
                 self.at += 1
-                made.add(char, self.at)
+                shell_word.add(char, self.at)
         self.at = min(self.at, len(self.text))
-        return ShellWord(start, self.at, "".join(made.text), tuple(made.ends), made.expanded, tuple(made.names))
+        return ShellWord(
+            start,
+            self.at,
+            "".join(shell_word.text),
+            tuple(shell_word.ends),
+            shell_word.expanded,
+            tuple(shell_word.names),
+        )
 
     def single(self, made: _ShellWord) -> None:
         end = self.text.find("'", self.at + 1)
@@ -187,10 +194,10 @@ class _Lexer:
     def expansion(self, made: _ShellWord, *, quoted: bool) -> None:
         """``$NAME``, ``${NAME:-x}``, ``$(...)``, backquotes, ``$'...'``; a lone ``$`` is itself."""
         start = self.at
-        known = _NAME.match(self.text, start)
-        if known is not None:
-            self.at = known.end()
-            self.variable(made, known, quoted=quoted)
+        name = _NAME.match(self.text, start)
+        if name is not None:
+            self.at = name.end()
+            self.variable(made, name, quoted=quoted)
             return
         following = self.text[start + 1 : start + 2]
         if self.text[start] == "`":
@@ -215,8 +222,8 @@ class _Lexer:
         if match.group(3) and (value is None or (match.group(3) == ":-" and not value)):
             value = match.group(4)
         made.names.append(name)
-        known = value is not None and (quoted or not re.search(r"\s", value))
-        made.expand(value if known and value is not None else match.group(), self.at)
+        is_literal = value is not None and (quoted or not re.search(r"\s", value))
+        made.expand(value if is_literal and value is not None else match.group(), self.at)
 
 
 @dataclass

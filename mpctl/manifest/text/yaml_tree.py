@@ -149,12 +149,12 @@ def _events(text: str) -> list[Event]:
         try:
             return list(_shallow(YAML(typ="safe", pure=True).parse(text)))
         except MarkedYAMLError as error:
-            at = -1 if error.problem_mark is None else error.problem_mark.index
-            before = text[max(text.rfind("\n", 0, at), text.rfind("\r", 0, at)) + 1 : max(at, 0)]
-            if text[at : at + 1] != "\t" or not before.strip():
+            index = -1 if error.problem_mark is None else error.problem_mark.index
+            before = text[max(text.rfind("\n", 0, index), text.rfind("\r", 0, index)) + 1 : max(index, 0)]
+            if text[index : index + 1] != "\t" or not before.strip():
                 raise
-            following = text[at:].lstrip("\t")
-            text = text[:at] + " " * (len(text) - at - len(following)) + following
+            following = text[index:].lstrip("\t")
+            text = text[:index] + " " * (len(text) - index - len(following)) + following
 
 
 def _shallow(events: Iterable[Event]) -> Iterator[Event]:
@@ -208,16 +208,16 @@ class _Builder:
         start, end = event.start_mark.index, event.end_mark.index
         anchor, before = event.anchor, self.values
         self.values += 1
-        made: Scalar | Sequence | Mapping
+        node: Scalar | Sequence | Mapping
         if isinstance(event, ScalarEvent):
-            made = Scalar(event.value, event.style or "", start, end, line, anchor, self.depth > 0)
+            node = Scalar(event.value, event.style or "", start, end, line, anchor, self.depth > 0)
         elif isinstance(event, SequenceStartEvent):
-            made = self.sequence(event, start, line)
+            node = self.sequence(event, start, line)
         else:
-            made = self.mapping(event, start, line)
+            node = self.mapping(event, start, line)
         if anchor:
-            self.anchors[anchor], self.sizes[anchor] = made, self.values - before
-        return made
+            self.anchors[anchor], self.sizes[anchor] = node, self.values - before
+        return node
 
     def alias(self, event: AliasEvent, line: int) -> Alias:
         target = self.anchors.get(event.anchor)

@@ -182,8 +182,8 @@ class KubernetesPlatform:
         goes."""
         isvc = self.isvc()
         text = edited(isvc, self._layers(isvc), config, edit)
-        if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(made := object_of(text))):
-            text = dump(with_recorded_storage(made, map(object_of, recorded())))
+        if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(edited_object := object_of(text))):
+            text = dump(with_recorded_storage(edited_object, map(object_of, recorded())))
         return self._live.dry_run_text(text, isvc)
 
     def check(self, demand: Demand) -> tuple[str, ...]:
@@ -346,10 +346,10 @@ class KubernetesPlatform:
         if retained_route(candidate) is not None:
             second = replace(second, retained_since=str(candidate["metadata"].get("creationTimestamp") or ""))
         try:
-            own, others = self._routes.share_texts()
+            candidate_share, others = self._routes.share_texts()
         except NotPermitted as error:
-            own = others = f"? ({error.message})"
-        return (replace(serving, traffic=others), replace(second, traffic=own), *copies)
+            candidate_share = others = f"? ({error.message})"
+        return (replace(serving, traffic=others), replace(second, traffic=candidate_share), *copies)
 
     def _state(self, arm_id: str, read: Callable[[], ServiceWorkload | None], *, read_only: bool = False) -> ArmState:
         """``read_only``: an engine that the user may not reach is a note instead of an error."""
@@ -367,8 +367,8 @@ class KubernetesPlatform:
             except MpctlError as error:
                 phase, message = Phase.STARTING, error.message
             else:
-                own = read_service(workload.isvc, workload.runtime).speculation() is not None
-                speculates = own or shape_of(workload.isvc).expected(workload.isvc, workload.runtime).speculates
+                configured = read_service(workload.isvc, workload.runtime).speculation() is not None
+                speculates = configured or shape_of(workload.isvc).expected(workload.isvc, workload.runtime).speculates
                 if speculates is not (counters.drafts is not None):
                     matches = False
                     has = "has no" if speculates else "has"

@@ -188,8 +188,8 @@ def _with_schema(client: Client, facts: ClusterFacts) -> ClusterFacts:
 
 def _fields(document: Any) -> frozenset[str] | None:
     for schema in (value_at(document, "components", "schemas") or {}).values():
-        known = list_at(schema, "x-kubernetes-group-version-kind")
-        if any(k.get("kind") == kinds.INFERENCE_SERVICE.name for k in known):
+        group_kinds = list_at(schema, "x-kubernetes-group-version-kind")
+        if any(k.get("kind") == kinds.INFERENCE_SERVICE.name for k in group_kinds):
             spec = value_at(schema, "properties", "spec", "properties") or {}
             predictor = value_at(spec, "predictor", "properties") or {}
             return frozenset((*spec, *(f"predictor.{name}" for name in predictor)))

@@ -392,8 +392,13 @@ def _in_scope(pod: Json, scope: tuple[str, str, list[str]]) -> bool:
     """Return whether a quota of the scope counts the pod. A scope that says nothing of pods here counts none."""
     name, operator, values = scope
     if name == "PriorityClass":
-        own = pod.get("priorityClassName") or ""
-        present = {"Exists": bool(own), "DoesNotExist": not own, "In": own in values, "NotIn": own not in values}
+        class_name = pod.get("priorityClassName") or ""
+        present = {
+            "Exists": bool(class_name),
+            "DoesNotExist": not class_name,
+            "In": class_name in values,
+            "NotIn": class_name not in values,
+        }
         return present.get(operator, False)
     ends = pod.get("activeDeadlineSeconds") is not None
     best_effort = not any(

@@ -94,8 +94,8 @@ class KubernetesStore:
     def _revision(self, item: Json) -> Revision:
         name = item["metadata"]["name"]
         revision = Revision.from_record(item.get("data") or {}, where=f"ControllerRevision {self._namespace}/{name}")
-        own = names.revision_name(self._service, revision.number), f"mpctl-{self._service}-{revision.number}"
-        if name not in own:
+        allowed_names = names.revision_name(self._service, revision.number), f"mpctl-{self._service}-{revision.number}"
+        if name not in allowed_names:
             raise Tampered(
                 f"ControllerRevision {self._namespace}/{name} claims to be revision {revision.number} of "
                 f"{self._service}{last_writer(item)}"
@@ -109,14 +109,14 @@ class KubernetesStore:
         Raises:
             Conflict: another revision has the number.
         """
-        known = self._known
-        if known is None:
+        cache = self._known
+        if cache is None:
             self._write_revision(revision)
             return
         present = next((r for r in self.revisions() if r.number == revision.number), None)
         if present is None:
-            known.revisions = (*self.revisions(), revision)
-            known.added = (*known.added, revision)
+            cache.revisions = (*self.revisions(), revision)
+            cache.added = (*cache.added, revision)
         elif present != revision:
             raise self._added_by_another(revision)
 
@@ -187,20 +187,20 @@ class KubernetesStore:
         Raises:
             Conflict: another writer added one since the ledger was read.
         """
-        known = self._known
-        if known is None:
+        cache = self._known
+        if cache is None:
             for part in _parts(entries):
                 self._append(Appended(part))
             return
-        entries = (*(e for e in known.waiting if not entries or e.seq < entries[0].seq), *entries)
+        entries = (*(e for e in cache.waiting if not entries or e.seq < entries[0].seq), *entries)
         if with_next:
-            known.waiting = entries
+            cache.waiting = entries
         else:
-            self._append_with_seals(known, entries)
-        if known.entries is not None:
-            known.entries = (*(e for e in known.entries if e.seq < entries[0].seq), *entries)
+            self._append_with_seals(cache, entries)
+        if cache.entries is not None:
+            cache.entries = (*(e for e in cache.entries if e.seq < entries[0].seq), *entries)
             if not with_next:
-                self._name_newest(known.entries)
+                self._name_newest(cache.entries)
 
     def _append_with_seals(self, known: _Known, entries: tuple[Entry, ...]) -> None:
         seals = tuple(self._records.write())
@@ -313,11 +313,11 @@ class KubernetesStore:
 
     def _flush(self) -> None:
         """Write what waits for an entry that did not come."""
-        known = self._known
-        if known is not None and known.waiting:
+        cache = self._known
+        if cache is not None and cache.waiting:
             self.append()
         self._records.flush()
-        for revision in known.added if known is not None else ():
+        for revision in cache.added if cache is not None else ():
             self._write_revision(revision)
 
     def holder(self) -> str | None:

@@ -99,15 +99,15 @@ class SealedRecords:
         Raises:
             Conflict: another writer sealed records of the operation meanwhile, or holds the ConfigMap's name.
         """
-        known = self._read(operation, replaces=replaces)
-        last = known[-1] if known else _State(0, {})
-        if raw and _has_room(len(known), last.records, {**raw, **records}):
+        bundle = self._read(operation, replaces=replaces)
+        last = bundle[-1] if bundle else _State(0, {})
+        if raw and _has_room(len(bundle), last.records, {**raw, **records}):
             records = {**raw, **records}
-        before, joined = known[:-1], {**last.records, **records}
-        if known and joined == last.records:
+        before, joined = bundle[:-1], {**last.records, **records}
+        if bundle and joined == last.records:
             return  # as the newest seal says, or the next one will
         if last.records and len(_packed(joined)) > _PIECE:
-            before, last, joined = known, _State(0, {}), dict(records)
+            before, last, joined = bundle, _State(0, {}), dict(records)
         self._known[operation] = [*before, _State(last.number, joined, unsealed=True)]
         if self._unsealed_since is None:
             self._unsealed_since = self._elapsed()
@@ -240,8 +240,8 @@ class SealedRecords:
             f"{names.OPERATION_LABEL}={names.label_of(operation)}"
         )
         listed = self._client.list(CONTROLLER_REVISION, self._namespace, labels=chosen) or []
-        own = [item for item in listed if owned_by(item, self._service)]
-        newest = newest_seals([*own, *self._appended()])
+        owned = [item for item in listed if owned_by(item, self._service)]
+        newest = newest_seals([*owned, *self._appended()])
         seals: list[Json] = []
         while (seal := newest.get((operation, _bundle_name(len(seals))))) is not None:
             seals.append(seal)
@@ -418,12 +418,12 @@ class RecordedObjects:
         objects = []
         for number, part in enumerate(parts, start=1):
             final = number == len(parts)
-            known = {entry.get("operation") for entry in part}
-            taken = [n for n, record in sorted(revisions.items()) if final or record.get("operation") in known]
-            held = Appended(tuple(part), tuple(revisions.pop(n) for n in taken), tuple(beside) if final else ())
-            name = names.folded_name(self._service, held.first, held.last)
+            operations = {entry.get("operation") for entry in part}
+            taken = [n for n, record in sorted(revisions.items()) if final or record.get("operation") in operations]
+            appended = Appended(tuple(part), tuple(revisions.pop(n) for n in taken), tuple(beside) if final else ())
+            name = names.folded_name(self._service, appended.first, appended.last)
             metadata = metadata_of(self._namespace, self._service, name, names.LEDGER)
-            objects.append({"metadata": metadata, "revision": held.first, "data": held.data()})
+            objects.append({"metadata": metadata, "revision": appended.first, "data": appended.data()})
         return objects
 
     def _items(self, part: str) -> list[Json]:

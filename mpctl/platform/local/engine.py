@@ -142,16 +142,16 @@ def _secret_flags(service: Service) -> tuple[tuple[str, ...], tuple[str, ...]]:
     keys: list[str] = []
     others: list[str] = []
     of_keys = False
-    for word in split_secrets(service.command.argv)[1]:
-        if not word.startswith("-"):
-            (keys if of_keys else others).append(word)
+    for argument in split_secrets(service.command.argv)[1]:
+        if not argument.startswith("-"):
+            (keys if of_keys else others).append(argument)
             continue
-        flag, _, value = word.partition("=")
+        flag, _, value = argument.partition("=")
         of_keys = flag.replace("_", "-") == "--api-key"
         if of_keys:
             keys = [value] if value else []  # the last one counts
         else:
-            others.append(word)
+            others.append(argument)
     return tuple(keys), tuple(others)
 
 

@@ -272,12 +272,12 @@ class LocalPlatform:
                 )
             if port is not None:
                 check_port(port)
-            own, engine = free_ports(2) if port is None else (port, *free_ports(1))
+            service_port, engine = free_ports(2) if port is None else (port, *free_ports(1))
             desired = Desired(
                 name=self._service,
                 namespace=self._namespace,
                 text=manifest,
-                port=own,
+                port=service_port,
                 cwd=cwd,
                 python=python,
                 route=arm.id,

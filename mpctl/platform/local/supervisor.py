@@ -318,8 +318,8 @@ def _found_running(directory: Path) -> dict[str, ObservedArm]:
     mine = f"{directory.parent.name}/{directory.name}/"
     for tag, process in tagged(str(state_root())):
         arm_id = tag.removeprefix(mine)
-        known = arms.get(arm_id)
-        if tag.startswith(mine) and (known is None or alive(known.process) is None):
+        recorded = arms.get(arm_id)
+        if tag.startswith(mine) and (recorded is None or alive(recorded.process) is None):
             arms[arm_id] = ObservedArm("Starting", identify(process.pid), "found running")
     return arms
 

@@ -227,8 +227,8 @@ def needs(
     """
     rows = tuple(row for row in (*TABLE, *LLM, *GROUPS) if role == "operator" or row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
-    own = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
-    return (*(row for row in rows if row not in left_out), *own, *(PURGE if purge else ()))
+    workload_rows = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
+    return (*(row for row in rows if row not in left_out), *workload_rows, *(PURGE if purge else ()))
 
 
 _AT_ONCE = 6
@@ -267,15 +267,15 @@ def covers(rule: dict[str, Any], row: CallRow) -> bool:
 
 
 def _may(client: Client, row: CallRow, namespace: str | None) -> bool:
-    asked: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "verb": row.verb,
         "group": row.kind.group,
         "resource": row.kind.plural,
         "version": row.kind.version,
     }
     if row.subresource:
-        asked["subresource"] = row.subresource
+        attributes["subresource"] = row.subresource
     if namespace and row.scope == "service":
-        asked["namespace"] = namespace
-    answer = client.create(ACCESS_REVIEW, {"metadata": {}, "spec": {"resourceAttributes": asked}})
+        attributes["namespace"] = namespace
+    answer = client.create(ACCESS_REVIEW, {"metadata": {}, "spec": {"resourceAttributes": attributes}})
     return bool((answer.get("status") or {}).get("allowed"))

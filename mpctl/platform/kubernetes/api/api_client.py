@@ -88,15 +88,15 @@ class RecentReads:
 
     def read(self, key: str, ask: Callable[[], Response]) -> Response:
         """Return the recent answer to ``key``, or ask."""
-        asked, answers = time.monotonic(), self._kept
+        begun, answers = time.monotonic(), self._kept
         recent = answers.get(key)
-        if recent is not None and asked - recent[0] < _RECENT_S:
+        if recent is not None and begun - recent[0] < _RECENT_S:
             return recent[1]
         answer = ask()
-        expired = [name for name, (at, _) in list(answers.items()) if asked - at >= _RECENT_S]
+        expired = [name for name, (at, _) in list(answers.items()) if begun - at >= _RECENT_S]
         for name in expired:
             answers.pop(name, None)
-        answers[key] = asked, answer  # in the mapping that was current before: one who forgot meanwhile has replaced it
+        answers[key] = begun, answer  # in the mapping that was current before: one who forgot meanwhile has replaced it
         return answer
 
     def forget(self) -> None:
@@ -462,10 +462,12 @@ class Client:
     def _delay_s(self, answer: Response | NoResponse, pause: float, call: Call) -> float:
         if isinstance(answer, NoResponse):
             return pause
-        asked = retry_after(answer.headers, otherwise=pause)
-        if asked > _LONGEST_WAIT_S:
-            raise Unreachable(f"{call.target}: the API server asks to wait {asked:.0f} s", hint="retry after that time")
-        return max(asked, pause) if answer.code == 429 else asked
+        requested_s = retry_after(answer.headers, otherwise=pause)
+        if requested_s > _LONGEST_WAIT_S:
+            raise Unreachable(
+                f"{call.target}: the API server asks to wait {requested_s:.0f} s", hint="retry after that time"
+            )
+        return max(requested_s, pause) if answer.code == 429 else requested_s
 
     def _unreachable(self, answer: Response | NoResponse, call: Call) -> Unreachable:
         if isinstance(answer, NoResponse):

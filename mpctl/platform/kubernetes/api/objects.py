@@ -177,16 +177,16 @@ def _tracks(tracking: str, thing: Mapping[str, Any]) -> bool:
     if len(parts) != 3:
         return False
     metadata, kind = thing.get("metadata") or {}, thing.get("kind")
-    known = kind is None or parts[1].rpartition("/")[2] == kind
-    return known and parts[2].rpartition("/")[2] == metadata.get("name")
+    is_kind = kind is None or parts[1].rpartition("/")[2] == kind
+    return is_kind and parts[2].rpartition("/")[2] == metadata.get("name")
 
 
 def _flux(labels: Mapping[str, str]) -> Owner | None:
     for prefix, kind in _FLUX:
         name, namespace = labels.get(f"{prefix}/name"), labels.get(f"{prefix}/namespace")
         if name:
-            place = f"{namespace}/{name}" if namespace else name
-            return Owner("Flux", f"{kind} {place}", f"label {prefix}/name: {name}")
+            full_name = f"{namespace}/{name}" if namespace else name
+            return Owner("Flux", f"{kind} {full_name}", f"label {prefix}/name: {name}")
     return None
 
 

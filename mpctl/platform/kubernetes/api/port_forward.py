@@ -148,9 +148,9 @@ class Forward:
         ws_client: Any = import_module("kubernetes.stream.ws_client")
         configuration = self._client.configuration
         url = configuration.host.replace("http", "ws", 1) + f"{self._path}?ports={self._remote}"
-        made = websocket.WebSocket(sslopt=_ssl_options(configuration), skip_utf8_validation=True)
+        web_socket = websocket.WebSocket(sslopt=_ssl_options(configuration), skip_utf8_validation=True)
         try:
-            made.connect(
+            web_socket.connect(
                 url,
                 timeout=_CONNECT_S,
                 header=[*self._client.header_lines(), f"Sec-WebSocket-Protocol: {_PROTOCOL}"],
@@ -161,8 +161,8 @@ class Forward:
             raise error_of(error.status_code, body, Call("create", POD, *self._pod, "portforward")) from error
         except websocket.WebSocketException as error:
             raise MpctlError(f"port {self._remote} of pod {self._pod[1]} cannot be forwarded: {error}") from error
-        made.settimeout(None)
-        return ws_client.PortForward(made, [self._remote])
+        web_socket.settimeout(None)
+        return ws_client.PortForward(web_socket, [self._remote])
 
     def close(self) -> None:
         """Stop listening and end open streams."""

@@ -206,8 +206,10 @@ class Routes:
             copies = [share for route in routes for share in mirrors_of(route, backend_of(self._candidate))]
             return (f"copies of {max(copies):g} %", "100 %") if copies else ("", "")
         ends = percentages if len(percentages) < 3 else [percentages[0], percentages[-1]]
-        own, others = ([f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends]))
-        return " to ".join(own), " to ".join(others)
+        candidate_shares, others = (
+            [f"{share:g} %" for share in some] for some in (ends, [100 - share for share in ends])
+        )
+        return " to ".join(candidate_shares), " to ".join(others)
 
     def all(self) -> list[Json]:
         """Return the HTTPRoutes of the namespace."""

@@ -116,8 +116,10 @@ def _hint(routes: Sequence[Json], isvc: str) -> str:
 
 def example(routes: Sequence[Json], isvc: str) -> str:
     """A complete HTTPRoute for a service, behind the gateway that KServe's own route names, if there is one."""
-    own = next((r for r in routes if is_controlled(r) and refs_of(r, backend_of(isvc))), None)
-    parents = ((own or {}).get("spec") or {}).get("parentRefs") or [{"name": "GATEWAY", "namespace": "ITS-NAMESPACE"}]
+    controlled = next((r for r in routes if is_controlled(r) and refs_of(r, backend_of(isvc))), None)
+    parents = ((controlled or {}).get("spec") or {}).get("parentRefs") or [
+        {"name": "GATEWAY", "namespace": "ITS-NAMESPACE"}
+    ]
     parent = parents[0]
     where = f", namespace: {parent['namespace']}" if parent.get("namespace") else ""
     return f"""\
@@ -169,8 +171,8 @@ def _split(refs: Sequence[Json], service: str, namespace: str, candidate: str, p
     split: list[tuple[Json, int]] = []
     for ref, weight in zip(refs, weights, strict=True):
         if weight and refers_to(ref, service, namespace):
-            own = 1 if alone else weight
-            split += [(ref, own * (100 - percent)), ({**ref, "name": candidate}, own * percent)]
+            own_weight = 1 if alone else weight
+            split += [(ref, own_weight * (100 - percent)), ({**ref, "name": candidate}, own_weight * percent)]
         else:
             split.append((ref, weight * 100))
     # A backend without weight keeps none; one that lost all its weight is left out.
@@ -221,12 +223,12 @@ def shares(routes: Iterable[Json], isvc: str, candidate: str) -> tuple[float, ..
         namespace = str(route["metadata"].get("namespace") or "")
         for rule in (route.get("spec") or {}).get("rules") or []:
             refs = rule.get("backendRefs") or []
-            given = [
+            candidate_shares = [
                 sum(weight_of(ref) for ref in refs if refers_to(ref, backend_of(service), namespace))
                 for service in (isvc, candidate)
             ]
-            if given[1]:
-                percentages.append(100 * given[1] / sum(given))
+            if candidate_shares[1]:
+                percentages.append(100 * candidate_shares[1] / sum(candidate_shares))
     return tuple(percentages)
 
 

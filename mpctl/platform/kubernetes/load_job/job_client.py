@@ -73,16 +73,16 @@ def merge(answers: Sequence[ShardAnswer]) -> dict[str, Any]:
         ValueError: the shards are not those of one list, or they did not start together.
     """
     begins = [answer.began_s for answer in answers]
-    apart = max(begins) - min(begins)
-    if apart > MOST_APART_S:
-        raise ValueError(f"the pods started {apart:.2f} s apart, more than {MOST_APART_S:g} s")
+    spread = max(begins) - min(begins)
+    if spread > MOST_APART_S:
+        raise ValueError(f"the pods started {spread:.2f} s apart, more than {MOST_APART_S:g} s")
     results = [answer.result for answer in answers]
     names = [name for name in _SAMPLES if all(isinstance(result.get(name), list) for result in results)]
     return {
         "date": min(str(result.get("date")) for result in results),
         "duration": max(answer.ended_s for answer in answers) - min(begins),
         "load_pods": len(answers),
-        "started_apart_s": apart,
+        "started_apart_s": spread,
         **{name: _interleaved([result[name] for result in results]) for name in names},
     }
 

@@ -117,10 +117,10 @@ def is_same(live: Json, stored: Json) -> bool:
 def _comparable_spec(job: Json) -> dict[str, Any]:
     """The spec without the uid and the name of the Job, which the API server writes into its selector and labels."""
     spec: dict[str, Any] = copy.deepcopy(job["spec"])
-    own = {job["metadata"]["uid"]: ("uid",), job["metadata"]["name"]: ("name",)}  # equal to no label's value
+    generic = {job["metadata"]["uid"]: ("uid",), job["metadata"]["name"]: ("name",)}  # equal to no label's value
     selector, template = spec.get("selector") or {}, spec["template"].get("metadata") or {}
     for labels in (selector.get("matchLabels") or {}, template.get("labels") or {}):
-        labels.update({key: own.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels})
+        labels.update({key: generic.get(labels[key], labels[key]) for key in _OWN_LABELS if key in labels})
     return spec
 
 
@@ -147,11 +147,11 @@ def _command(engine: Json) -> list[str]:
 def _security(engine: Json, pod_context: Json) -> dict[str, Any]:
     """The container's security context. ``runAsNonRoot`` where the serving pod's user is known not to be root: the
     image's own user is not known."""
-    own = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
-    user = own.get("runAsUser", pod_context.get("runAsUser"))
+    engine_context = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
+    user = engine_context.get("runAsUser", pod_context.get("runAsUser"))
     return {
         **({"runAsNonRoot": True} if user else {}),
-        **own,
+        **engine_context,
         "allowPrivilegeEscalation": False,
         "readOnlyRootFilesystem": True,
         "capabilities": {"drop": ["ALL"]},

@@ -111,11 +111,11 @@ class LoadPods:
         does. A Job that remains ends by itself."""
         self._forwards.close()
         self._answered = False
-        known, why = bool(self._uid), ""
+        exists, why = bool(self._uid), ""
         for _ in range(_TRIES):
             try:
                 for job in self._jobs():
-                    known = True
+                    exists = True
                     self._remove(job)
                 return ""
             except Stale as error:
@@ -124,7 +124,7 @@ class LoadPods:
                 why = error.message
                 break
         minutes = (IDLE_S + TTL_S) // 60
-        return f"{self.title} was not deleted and ends within {minutes} minutes: {why}" if known else ""
+        return f"{self.title} was not deleted and ends within {minutes} minutes: {why}" if exists else ""
 
     def _jobs(self) -> list[Json]:
         labels = labels_of(self._service, self._scope)

@@ -198,12 +198,14 @@ def _scale_up_event(events: Sequence[Json]) -> Json | None:
 
 def _pending_claims(pod: Json) -> str:
     """Return the ResourceClaims a pod waits for, by their names in the cluster."""
-    asked = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
-    made = {c["name"]: c.get("resourceClaimName") for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []}
+    claims_by_name = {c["name"]: c for c in (pod.get("spec") or {}).get("resourceClaims") or []}
+    created_names = {
+        c["name"]: c.get("resourceClaimName") for c in (pod.get("status") or {}).get("resourceClaimStatuses") or []
+    }
     claims = []
-    for name, claim in asked.items():
+    for name, claim in claims_by_name.items():
         source = claim.get("resourceClaimTemplateName") or claim.get("resourceClaimName")
-        claims.append(f"{made.get(name) or name} (of {source})")
+        claims.append(f"{created_names.get(name) or name} (of {source})")
     return f"; it needs claim {', '.join(claims)}" if claims else ""
 
 

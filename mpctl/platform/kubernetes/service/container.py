@@ -63,11 +63,11 @@ def key_of(container: Json) -> tuple[str | None, str | None]:
 
 def _values(container: Json, flag: str) -> Iterator[str]:
     """Yield the values of a flag in the arguments."""
-    words = [str(word) for word in container.get("args") or []]
-    for word, following in zip_longest(words, words[1:]):
-        if word.startswith(f"{flag}="):
-            yield word.partition("=")[2]
-        elif word == flag and following is not None:
+    words = [str(argument) for argument in container.get("args") or []]
+    for argument, following in zip_longest(words, words[1:]):
+        if argument.startswith(f"{flag}="):
+            yield argument.partition("=")[2]
+        elif argument == flag and following is not None:
             yield following
 
 

@@ -119,9 +119,9 @@ def candidate_manifest(text: str, name: str) -> str:
             field="--candidate",
             hint="render the changed service under another name",
         )
-    own = dump(isvc)
+    service_text = dump(isvc)
     namespace = isvc["metadata"].get("namespace")
-    record = candidate_of(own, Arm(own).id, namespace=namespace or "")
+    record = candidate_of(service_text, Arm(service_text).id, namespace=namespace or "")
     metadata = record["metadata"]
     metadata["annotations"].pop(ARM_ANNOTATION)
     metadata["labels"].pop(SERVICE_LABEL)

@@ -203,8 +203,8 @@ def with_more(argv: list[str], added: list[str]) -> list[str]:
     ``added`` begins with comes first, in the place of a model that stands alone."""
     if added[:1] != ["--model"]:
         return [*argv, *added]
-    own = argv[2:] if argv[2].startswith("-") else argv[3:]
-    return [*argv[:2], *added[:2], *own, *added[2:]]
+    options = argv[2:] if argv[2].startswith("-") else argv[3:]
+    return [*argv[:2], *added[:2], *options, *added[2:]]
 
 
 if __name__ in ("__main__", "__mp_main__"):
