@@ -94,11 +94,7 @@ class Decomposition:
         )
         rows = [
             ("drafts", length, f"a step that carries a draft yields {length:.2f} tokens"),
-            (
-                "steps without a draft",
-                per_step / length,
-                f"{bare} of the steps carried no draft",
-            ),
+            ("steps without a draft", per_step / length, f"{bare} of the steps carried no draft"),
             (
                 "baseline speculates",
                 1 / per_base_step,

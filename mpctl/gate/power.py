@@ -89,12 +89,7 @@ class MeasurementNoise(Record):
         """The noise of the cell measured that resembles one most: of the same class and load, else of the same load,
         else the largest."""
         return max(
-            self.cells,
-            key=lambda n: (
-                n.concurrency == cell.concurrency,
-                n.traffic == cell.traffic,
-                n.spreads[_TIME],
-            ),
+            self.cells, key=lambda n: (n.concurrency == cell.concurrency, n.traffic == cell.traffic, n.spreads[_TIME])
         )
 
 

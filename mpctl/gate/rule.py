@@ -234,12 +234,7 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
     stage = case.stages.higher if threshold.minimum else case.stages.lower
     alpha = stage.below if gap > 0 else stage.above
     rounds = rounds_to_show(
-        figure.gap(abs(gap)),
-        figure.trimmed.spread,
-        alpha,
-        policy.power,
-        trim=figure.trim,
-        settled=SETTLED_FROM,
+        figure.gap(abs(gap)), figure.trimmed.spread, alpha, policy.power, trim=figure.trim, settled=SETTLED_FROM
     )
     if rounds is None and abs(gap) <= figure.allowance:
         most = formatting.limit(c.order.margin(policy), "share")

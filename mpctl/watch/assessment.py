@@ -55,14 +55,10 @@ MEANINGS: dict[Signal, Meaning] = {
     Signal.IDLE: Meaning(False, "too few tokens were generated to judge"),
     Signal.BLIND: Meaning(False, "counters could not be read; nothing is judged and nothing is done", ("doctor",)),
     Signal.NO_REFERENCE: Meaning(
-        False,
-        "no measurement is recorded for the live revision",
-        ("rollout", "--spec", "METHOD"),
+        False, "no measurement is recorded for the live revision", ("rollout", "--spec", "METHOD")
     ),
     Signal.UNMEASURED_LOAD: Meaning(
-        False,
-        "more requests decode at once than the gate measured",
-        ("bench", "--concurrency", "N"),
+        False, "more requests decode at once than the gate measured", ("bench", "--concurrency", "N")
     ),
     Signal.WORSE_DRAFT: Meaning(
         True, "fewer drafted tokens are accepted: the traffic changed, or target or draft", ("rollback",)
@@ -73,24 +69,16 @@ MEANINGS: dict[Signal, Meaning] = {
         ("bench",),
     ),
     Signal.PAST_CROSSOVER: Meaning(
-        True,
-        "at this load the gate measured that speculation costs more than it gains",
-        ("rollback",),
+        True, "at this load the gate measured that speculation costs more than it gains", ("rollback",)
     ),
     Signal.NO_DRAFTS: Meaning(
-        True,
-        "the engine speculates and drafts nothing: no text repeats, or K is 0 at this load",
-        ("status",),
+        True, "the engine speculates and drafts nothing: no text repeats, or K is 0 at this load", ("status",)
     ),
     Signal.NOT_SPECULATING: Meaning(
-        True,
-        "the engine runs without speculation although the ledger says it was promoted",
-        ("diff",),
+        True, "the engine runs without speculation although the ledger says it was promoted", ("diff",)
     ),
     Signal.STEP_TO_ZERO: Meaning(
-        True,
-        "acceptance fell to zero at once: an engine fault that a restart ends",
-        ("restart",),
+        True, "acceptance fell to zero at once: an engine fault that a restart ends", ("restart",)
     ),
     Signal.RESTARTING: Meaning(True, "engines restarted twice or more within 30 minutes", ("status",)),
     Signal.FELL_BACK: Meaning(

@@ -88,12 +88,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
     facts = LedgerFacts(
-        changes=changes,
-        fallbacks=fallbacks,
-        restarts=restarted,
-        actions=actions,
-        interrupted=interrupted,
-        busy=busy,
+        changes=changes, fallbacks=fallbacks, restarts=restarted, actions=actions, interrupted=interrupted, busy=busy
     )
     last = last_change(entries)
     if last is None:

@@ -332,12 +332,7 @@ class Lease:
             "name": name,
             "namespace": self._namespace,
             "labels": labels(self._service, "lease"),
-            "annotations": {
-                _PURPOSE: purpose,
-                _PROCESS: this_process(),
-                _WHO: self._who,
-                **naming(self.newest_entry),
-            },
+            "annotations": {_PURPOSE: purpose, _PROCESS: this_process(), _WHO: self._who, **naming(self.newest_entry)},
         }
         metadata.pop("managedFields", None)
         spec = present.get("spec") or {}

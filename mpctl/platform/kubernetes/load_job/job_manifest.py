@@ -71,10 +71,7 @@ _COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerNam
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
 # The API server writes the Job's uid and name into these.
-_OWN_LABELS = (
-    *("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"),
-    *("controller-uid", "job-name"),
-)
+_OWN_LABELS = (*("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"), *("controller-uid", "job-name"))
 # Admission gives these to every pod.
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
@@ -88,10 +85,7 @@ def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1)
     labels = labels_of(service, scope)
     # With a pod's index behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
-    template = {
-        "metadata": {"labels": labels, "annotations": NOT_EVICTED},
-        "spec": _pod_spec(pod, labels, pods),
-    }
+    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, labels, pods)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",

@@ -53,11 +53,7 @@ class Health:
 
 
 def assess_health(
-    isvc: Json,
-    deployment: Json | None,
-    pods: Sequence[Json],
-    events: Sequence[Json] = (),
-    runtime: Json | None = None,
+    isvc: Json, deployment: Json | None, pods: Sequence[Json], events: Sequence[Json] = (), runtime: Json | None = None
 ) -> Health:
     """Assess the health of the arm that ``isvc`` specifies.
 

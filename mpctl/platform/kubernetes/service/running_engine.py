@@ -67,10 +67,7 @@ def _with_runtime(isvc: Json, name: str) -> Json:
 
 
 def edited(
-    isvc: Json,
-    runtime: Json | None,
-    config: dict[str, Any] | None,
-    edit: Callable[[Service], Service] | None = None,
+    isvc: Json, runtime: Json | None, config: dict[str, Any] | None, edit: Callable[[Service], Service] | None = None
 ) -> str:
     """The text of ``isvc`` with another speculative setting, as the editor spells it; ``edit`` changes its storage."""
     import yaml
