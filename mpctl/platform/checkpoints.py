@@ -29,7 +29,7 @@ from mpctl.platform import http
 from mpctl.platform.http import NoAnswer, read_limited
 
 _HEADER_LIMIT = 100 * 2**20  # bytes; the safetensors format allows no longer header
-_TEXT_LIMIT = 64 * 2**20  # bytes; the largest tokenizer.json seen is about 33 MB
+_FILE_BYTES = 64 * bounded.MEBIBYTE  # of one file; the largest tokenizer.json seen is about 33 MB
 
 
 class Files(Protocol):
@@ -45,6 +45,7 @@ class Files(Protocol):
 
     def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
         """Shapes by tensor name of a safetensors file, empty where its header cannot be had."""
+        return {}
 
 
 def read_checkpoint(files: Files) -> ModelFacts | None:
@@ -104,6 +105,11 @@ def _chat_template(files: Files) -> str | None:
     return template if isinstance(template, str) else None
 
 
+def _require_small(path: Path) -> None:
+    if path.stat().st_size > _FILE_BYTES:
+        raise InputError(f"is larger than {_FILE_BYTES // bounded.MEBIBYTE} MiB", file=str(path))
+
+
 class Directory:
     """A checkpoint on this machine."""
 
@@ -121,8 +127,7 @@ class Directory:
         try:
             if not path.is_file():
                 return None
-            if path.stat().st_size > _TEXT_LIMIT:
-                raise InputError(f"is larger than {_TEXT_LIMIT // 2**20} MiB", file=str(path))
+            _require_small(path)
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
@@ -170,7 +175,7 @@ _SIZE_LINE = re.compile(r"(\d+)[ \t]+(\S.*)")
 _FILE_LINE = re.compile(r"==> (.+) <==")
 
 
-class Listing:
+class Listing(Files):
     """A volume as a file describes it, for weights that are not on this machine.
 
     The file holds ``SIZE PATH`` lines and, where a small file's content is known, ``==> PATH <==`` with the content
@@ -215,10 +220,6 @@ class Listing:
         """The sizes listed."""
         return self._sizes
 
-    def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
-        """A listing holds no headers."""
-        return {}
-
 
 def _bare(path: str) -> str:
     return path.strip().removeprefix("./")
@@ -244,7 +245,6 @@ if TYPE_CHECKING:
 _ON = frozenset({"1", "on", "yes", "true"})
 CONNECT_S, READ_S = 2.0, 5.0  # one slow hub must not hold up a check that works without it
 WHOLE_S = 30.0  # for all files of one repository, tokenizer.json of some 20 MB among them
-_LIMIT = 64 * 2**20  # bytes of one file
 
 
 class Unavailable(Exception):
@@ -288,7 +288,7 @@ def read_hub(repository: str, revision: str = "main") -> ModelFacts:
     return facts
 
 
-class _Repository:
+class _Repository(Files):
     """The files of one repository at one revision."""
 
     def __init__(self, client: httpx.Client, endpoint: str, repository: str, revision: str) -> None:
@@ -315,7 +315,7 @@ class _Repository:
     def _body(self, answer: httpx.Response, name: str) -> bytes:
         """Read a body within its limits; of a compressed one, one chunk more may be decompressed."""
         try:
-            return read_limited(answer.iter_bytes(), f"{self.where}/{name}", self._end, _LIMIT)
+            return read_limited(answer.iter_bytes(), f"{self.where}/{name}", self._end, _FILE_BYTES)
         except NoAnswer as error:
             raise Unavailable(error.message) from error
 
@@ -332,13 +332,8 @@ class _Repository:
             return {}
         return {name: size for name, size in sizes.items() if type(size) is int and size >= 0}
 
-    def header(self, name: str) -> Mapping[str, tuple[int, ...]]:
-        """Headers of weights are not asked for."""
-        return {}
-
 
 Messages = Sequence[Mapping[str, Any]]
-_FILE_BYTES = 64 * bounded.MEBIBYTE  # the largest tokenizer.json seen is about 33 MB
 _RENDER_S = 10.0  # a template may loop
 _INSTALL = "pip install tokenizers jinja2; or give an engine that runs: --url http://host:8000"
 
@@ -365,8 +360,7 @@ def of_directory(path: Path) -> Tokenizer:
         from tokenizers import Tokenizer as Reader
     except ImportError as error:
         raise InputError("the tokenizers library is not installed", field="--transcripts", hint=_INSTALL) from error
-    if file.stat().st_size > _FILE_BYTES:
-        raise InputError(f"is larger than {_FILE_BYTES // bounded.MEBIBYTE} MiB", file=str(file))
+    _require_small(file)
     try:
         reader: Any = Reader.from_file(str(file))
     except Exception as error:

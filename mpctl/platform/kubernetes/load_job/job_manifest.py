@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
+from mpctl.platform.kubernetes.api.answers import condition
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
 from mpctl.platform.kubernetes.service.container import engine_container
@@ -206,9 +207,7 @@ def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
 def is_finished(job: Json) -> bool:
     """Return whether the Job or one of its pods has ended, or the Job is being deleted."""
     status = job.get("status") or {}
-    ended = any(
-        c.get("type") in ("Complete", "Failed") and c.get("status") == "True" for c in status.get("conditions") or []
-    )
+    ended = any(condition(job, end).get("status") == "True" for end in ("Complete", "Failed"))
     return bool(ended or status.get("failed") or status.get("succeeded") or "deletionTimestamp" in job["metadata"])
 
 
@@ -275,12 +274,11 @@ _CONTAINER = (
     *("name", "image", "imagePullPolicy", "command", "workingDir", "env", "resources", "securityContext"),
     *("volumeMounts", "terminationMessagePath", "terminationMessagePolicy"),
 )
-_USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _SECURITY = (*_USER, "allowPrivilegeEscalation", "readOnlyRootFilesystem", "capabilities")
 _LABELS = (
     *names.labels("", names.LOAD),
     names.SCOPE_LABEL,
-    *(f"{prefix}{key}" for prefix in ("", "batch.kubernetes.io/") for key in ("controller-uid", "job-name")),
+    *_OWN_LABELS,
 )
 _ENV = [{"name": name, "value": value} for name, value in ENVIRONMENT.items()]
 # What the serving pod may add that is not in every cluster: `mpctl rbac --allow-in-job KIND:NAME`.

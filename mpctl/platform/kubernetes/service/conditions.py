@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpctl.platform.kubernetes.api.answers import condition, conditions
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container, matches_expected, matches_template
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -90,8 +91,8 @@ def assess_health(
                 waiting = replace(waiting, stuck="", message=f"{waiting.message}; an old pod finishes its requests")
             if waiting is not None:
                 return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
-    failure = next((c for c in status.get("conditions") or [] if c.get("type") == "ReplicaFailure"), None)
-    if failure is not None and failure.get("status") == "True":
+    failure = condition(deployment, "ReplicaFailure")
+    if failure.get("status") == "True":
         return Health(Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts)
     message = f"{len(ready)} of {replicas} new pods ready"
     old = len(alive) - len(new)
@@ -114,7 +115,7 @@ def _unmet_conditions(isvc: Json) -> str:
     """Return the unmet conditions of the InferenceService with their messages."""
     messages = [
         f"{c.get('type')}: {c.get('message')}"
-        for c in (isvc.get("status") or {}).get("conditions") or []
+        for c in conditions(isvc)
         if c.get("status") == "False" and c.get("message") and c.get("severity") != "Info"
     ]
     return f" ({'; '.join(messages)})" if messages else ""
@@ -122,8 +123,7 @@ def _unmet_conditions(isvc: Json) -> str:
 
 def is_ready(pod: Json) -> bool:
     """Return whether the pod's Ready condition is True."""
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return condition(pod, "Ready").get("status") == "True"
 
 
 def is_draining(pod: Json) -> bool:
@@ -146,8 +146,7 @@ def schedulable_replicas(desired: int, pods: Sequence[Json]) -> int:
 
 
 def _scheduled(pod: Json) -> Json:
-    conditions = (pod.get("status") or {}).get("conditions") or []
-    return next((c for c in conditions if c.get("type") == "PodScheduled"), {})
+    return condition(pod, "PodScheduled")
 
 
 def assess_waiting_pod(pod: Json, events: Sequence[Json]) -> Health | None:
@@ -213,7 +212,7 @@ def cold_start_s(pod: Json) -> float | None:
     """Seconds from a pod's creation to its readiness, None when it was never ready."""
     from datetime import datetime
 
-    ready: Json = next((c for c in (pod.get("status") or {}).get("conditions") or [] if c.get("type") == "Ready"), {})
+    ready = condition(pod, "Ready")
     if ready.get("status") != "True" or _restarts(pod):
         return None
     times = [pod["metadata"].get("creationTimestamp"), ready.get("lastTransitionTime")]

@@ -309,9 +309,7 @@ class LiveService:
             self.require_expected(live, (*expect, arm))
             if self._replace(live, form):
                 return
-        raise MpctlError(
-            f"{self.title} could not be written in {_TRIES} tries", hint="run the same command again to resume"
-        )
+        raise self._unwritten()
 
     def restore_strategy(self, arm: Arm) -> None:
         """Restore the deploymentStrategy that a change replaced for its duration."""
@@ -321,9 +319,11 @@ class LiveService:
                 return
             if self._replace(live, arm.manifest):
                 return
-        raise MpctlError(
-            f"{self.title} could not be written in {_TRIES} tries", hint="run the same command again to resume"
-        )
+        raise self._unwritten()
+
+    def _unwritten(self) -> MpctlError:
+        hint = "run the same command again to resume"
+        return MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint=hint)
 
     def _is_exact(self, live: Json, arm: Arm) -> bool:
         text = text_of(live)
