@@ -1,5 +1,6 @@
 """scripts/house holds each room of the package to its budget."""
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -57,3 +58,9 @@ def test_a_room_above_its_budget_or_without_one_fails(checkout, budget):
     answer = house(checkout(budget), "--check")
     assert answer.returncode == 1
     assert answer.stderr.startswith("above its budget, or without one: gate\n")
+
+
+def test_a_stay_is_a_run_of_functions_of_one_module():
+    stays = runpy.run_path(str(HOUSE.parent / "walks"))["stays"]
+    steps = [("plan.py", "run"), ("plan.py", "read"), ("spec.py", "build"), ("plan.py", "rank")]
+    assert stays(steps) == [("plan.py", ["run", "read"]), ("spec.py", ["build"]), ("plan.py", ["rank"])]
