@@ -76,7 +76,7 @@ class _Pass:
                 salt=self.measured.salt(BASELINE, "scores"),
             )
         )
-        return [next(scores) if any(answer is one for one in scorable) else None for answer in answers]
+        return [next(scores) if any(answer is item for item in scorable) else None for answer in answers]
 
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
@@ -88,9 +88,9 @@ class _Pass:
         self.context.progress.step("answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once")
         answers = self._ask(BASELINE, asks)
         skipped = _refused_kinds(asks, answers)
-        rest = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if ask.kind not in skipped]
-        own = self._score([answer if ask.greedy else None for ask, answer in rest], _GAPS)
-        return BaselineAnswers(tuple(a for a, _ in rest), tuple(a for _, a in rest), tuple(own), skipped)
+        supported = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if ask.kind not in skipped]
+        own = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
+        return BaselineAnswers(tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(own), skipped)
 
     def compare(self, baseline: BaselineAnswers) -> AnswerCheck:
         """Let the candidate answer as well, and examine both."""
@@ -146,7 +146,9 @@ def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, 
     for ask, answer in zip(asks, answers, strict=True):
         errors.setdefault(ask.kind, set()).add(answer.error)
     return {
-        kind: f"the baseline answers {', '.join(sorted(found))}" for kind, found in errors.items() if "" not in found
+        kind: f"the baseline answers {', '.join(sorted(reasons))}"
+        for kind, reasons in errors.items()
+        if "" not in reasons
     }
 
 
