@@ -148,6 +148,11 @@ def _needle(pick: _Picker, size: int) -> dict[str, Any]:
     return {"messages": _said("\n".join([*lines, "", "Repeat the line that names the code of a cabinet."]))}
 
 
+def _built_in(name: str) -> tuple[str, ...]:
+    prompts, _ = built_in_prompts(name) or ((), 0)
+    return prompts
+
+
 def _said(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
@@ -189,13 +194,16 @@ _NEEDLES = 2  # per length
 def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[Ask, ...]:
     """Return the requests of a pass, kinds mixed, with the repeated turn of every session at the end.
 
-    ``workload``: its prompts that no round sends are asked as well; an engine that learns from its answers must not
-    meet a measured prompt here. ``context_tokens``: of the engine; no prompt has more characters than that.
+    ``workload``: its prompts that no round sends are asked as well, or built-in ones where it has too few; an engine
+    that learns from its answers must not meet a measured prompt here. ``context_tokens``: of the engine; no prompt has
+    more characters than that.
     """
     size, pick = _SIZES[fidelity], _Picker(f"answers {fidelity}")
     longest = context_tokens - 2 * size.tokens
     spare = workload.spare_prompts(size.own + size.own_sampled)
-    chat, _ = built_in_prompts("chat") or ((), 0)
+    others = _built_in("rag" if any(kind.name == "edits" for kind in workload.traffic) else "edits")
+    spare += others[: size.own - len(spare)] if len(spare) < size.own else ()
+    chat = _built_in("chat")
     temperature = max(workload.temperatures)
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
     calls = [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)]

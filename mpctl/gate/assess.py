@@ -9,7 +9,10 @@ figure of speed rejects while the rule *caches* has no data.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
+from mpctl.experiment.answers import AnswerRule
+from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
 from mpctl.gate.analysis import Analysis, Comparison
@@ -21,6 +24,7 @@ from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
 
 LEAST_CHANCE = 0.1
+_ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
 _FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
 
 
@@ -54,12 +58,20 @@ def judge_run(
     run: Run, policy: Policy | None = None, *, rounds: int | None = None, planned: int | None = None
 ) -> tuple[Analysis, Verdict]:
     """Analyse a run and judge it, by its own policy unless another is given; ``rounds`` and ``planned`` as in
-    :meth:`Analysis.of`.
+    :meth:`Analysis.of`. A run without a round is judged by the rules about its answers, as one cell.
 
     Raises:
         InputError: the run's policy has an unknown limit, or one that it cannot have.
     """
-    analysis = Analysis.of(run, policy or Policy.from_record(run.policy), rounds=rounds, planned=planned)
+    policy = policy or Policy.from_record(run.policy)
+    analysis = Analysis.of(run, policy, rounds=rounds, planned=planned)
+    if not run.blocks and run.answers is not None:
+        analysis = replace(analysis, cells=(Comparison.of(_ANSWERS, (), policy),))
+        (case,) = (Case(comparison, analysis) for comparison in analysis.cells)
+        rules = tuple(rule(case) for rule in RULES if rule.name in frozenset(AnswerRule))
+        verdict = join((judge_cell(case, rules),), analysis)
+        open_ = verdict.outcome is Outcome.PROMOTE  # right answers alone promote nothing
+        return analysis, Verdict(Outcome.UNDECIDED, verdict.cells, "no speed was measured") if open_ else verdict
     return analysis, assess(analysis)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
@@ -72,7 +73,8 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
     try:
         received = _post(endpoint, "/v1/chat/completions", body)
         parts = _events(received) if ask.stream else [_object(received)]
-        return _joined(parts, "delta" if ask.stream else "message")
+        answer = _joined(parts, "delta" if ask.stream else "message")
+        return answer if alternatives > _FEWEST else replace(answer, alternatives=())
     except _RefusedError as refused:
         return Answer(error=str(refused))
     except (AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -113,7 +115,7 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
         finish=finish,
         logprobs=tuple(chosen),
         best=tuple(max(row.values()) for row in alternatives),
-        alternatives=tuple(alternatives) if max(map(len, alternatives), default=0) > _FEWEST else (),
+        alternatives=tuple(alternatives),
     )
 
 

@@ -69,6 +69,13 @@ def ids_of(words):
     return [zlib.crc32(word.encode()) % 100_000 for word in words]
 
 
+def certain(words):
+    """Log probabilities of words, with one alternative that is 12 nats less likely."""
+    rows = [((f"token_id:{token}", 0.0), ("token_id:100000", -12.0)) for token in ids_of(words)]
+    named = [[{"token": token, "logprob": logprob} for token, logprob in row] for row in rows]
+    return {"logprobs": {"content": [{**row[0], "top_logprobs": row} for row in named]}}
+
+
 class Model:
     """What the engine does: time and counters. ``arguments`` are those after ``vllm serve``."""
 
@@ -307,7 +314,7 @@ class Handler(BaseHTTPRequestHandler):
                 self.model.timed([seconds for seconds, _ in steps])
                 text = " ".join(word for _, step in steps for word in step)
                 content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
-                ids = {"token_ids": ids_of(words)} if self.shows_ids(body) else {}
+                ids = {"token_ids": ids_of(words), **certain(words)} if self.shows_ids(body) else {}
                 choice = {"index": 0, "finish_reason": "length", **content, **ids}
                 asked_ids = {"prompt_token_ids": actual_ids} if ids else {}
                 self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids})
@@ -343,7 +350,7 @@ class Handler(BaseHTTPRequestHandler):
             slept.append(seconds)
             text = ("" if first else " ") + " ".join(step)
             content = {"delta": {"content": text}} if chat else {"text": text}
-            ids = {"token_ids": ids_of(step)} if self.shows_ids(body) else {}
+            ids = {"token_ids": ids_of(step), **certain(step)} if self.shows_ids(body) else {}
             asked_ids = {"prompt_token_ids": asked} if ids and first else {}
             first = False
             self.event({**head, "choices": [{"index": 0, **content, **ids}], **asked_ids})
