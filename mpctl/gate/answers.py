@@ -6,9 +6,84 @@ A rule that cannot run says so in its count; none passes because it had nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from mpctl.experiment.answers import AnswerCheck, Level, Pair, Repeat
+from mpctl.experiment.answers import (
+    Answer,
+    AnswerCheck,
+    AnswerRule,
+    Finding,
+    Level,
+    Pair,
+    Repeat,
+    Reproduction,
+    RuleCount,
+    Scored,
+    Tie,
+)
+from mpctl.gate.answer_forms import (
+    ALPHA,
+    Invalid,
+    excess_by_chance,
+    invalid_kinds,
+    rendering_fault,
+    stream_fault,
+    stream_twins,
+    text_differs,
+)
+from mpctl.gate.answer_law import examine_law
+from mpctl.gate.answer_tokens import (
+    BROKEN,
+    FEWEST,
+    TokenFault,
+    differs_from,
+    first_of,
+    other_end,
+    same_seed,
+    sampled_groups,
+    settled,
+    tie_of,
+    token_fault,
+)
+
+_CONFIRMED = 3  # findings of a rule whose requests are sent again
+_LISTED = 20  # findings of a rule that are recorded
+_CUT = "length"
+
+Result = tuple[RuleCount, list[Finding]]
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """The pairs of a pass that both arms answered, and what holds for all of them."""
+
+    pairs: Sequence[Pair]
+    level: Level
+    tie: Tie | None
+    again: Mapping[int, int]  # number of the first request by that of its repetition
+    earlier: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def answered(self) -> list[Pair]:
+        return [pair for pair in self.pairs if not pair.baseline.error and not pair.candidate.error]
+
+    def without_ids(self) -> str:
+        """Say why no token can be compared; "" where they can."""
+        return "" if self.level is not Level.PARSED else "the endpoint gives no token ids"
+
+    def without_tie(self) -> str:
+        """Say why no token can be judged; "" where tau is known."""
+        if reason := self.without_ids():
+            return reason
+        if self.tie is None or self.tie.answers < FEWEST:
+            return f"fewer than {FEWEST} answers of the baseline were scored, so its rounding is unknown"
+        if self.tie.tau > BROKEN:
+            return (
+                f"the baseline itself is broken: it chose a token that it finds {self.tie.largest:.1f} nats less "
+                "likely than the best one"
+            )
+        return ""
 
 
 def examine(
@@ -16,23 +91,328 @@ def examine(
 ) -> AnswerCheck:
     """Return what the answers of one pass show. ``level``: what the engines told of every answer. ``earlier``:
     :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one."""
+    again = first_of(pairs)
+    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {})
+    results: dict[AnswerRule, Result] = {rule: judge(answers) for rule, judge in _RULES.items()}
+    equal = sum(pair.baseline.ids == pair.candidate.ids for pair in answers.answered if pair.baseline.ids)
+    greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
+    faulty = {
+        f.number for _, findings in results.values() for f in findings if f.rule in _OF_TOKENS and not f.on_baseline
+    }
     return AnswerCheck(
         fidelity=fidelity,
         level=level,
         requests=len(pairs),
         scored=sum((pair.own is not None) + (pair.scored is not None) for pair in pairs),
-        compared=Counter(pair.ask.kind for pair in pairs if not pair.baseline.error and not pair.candidate.error),
+        rules={rule: count for rule, (count, _) in results.items()},
+        compared=dict(Counter(pair.ask.kind for pair in answers.answered)),
+        equal=equal,
+        tied=sum(pair.scored is not None and pair.number not in faulty for pair in greedy),
+        tie=answers.tie,
+        findings=tuple(f for _, findings in results.values() for f in findings[:_LISTED]),
+        settled=_settled(answers),
     )
 
 
 def to_confirm(check: AnswerCheck) -> tuple[int, ...]:
-    """Return the numbers of the requests to send again alone, at most a few of each rule; none where no rule found
+    """Return the numbers of the requests to send again alone, at most a few of each rule; none where no rule findings
     anything that would refuse."""
-    return tuple(sorted({finding.number for finding in check.findings if finding.confirmed is None}))
+    numbers: set[int] = set()
+    for rule, count in check.rules.items():
+        if _refuses(rule, count):
+            mine = [f.number for f in check.findings if f.rule is rule and f.confirmed is None and not f.on_baseline]
+            numbers.update(dict.fromkeys(mine[:_CONFIRMED]))
+    return tuple(sorted(numbers))
 
 
 def confirm(check: AnswerCheck, pairs: Sequence[Pair], repeats: Sequence[Repeat]) -> AnswerCheck:
     """Return the check with its findings confirmed or not. ``pairs``: those of the check; ``repeats``: of the requests
     of :func:`to_confirm`, in any order; a finding without one stays unconfirmed."""
-    del pairs, repeats
-    return check
+    first, again = {pair.number: pair for pair in pairs}, {repeat.alone.number: repeat for repeat in repeats}
+    findings = tuple(
+        _confirmed(f, first[f.number], again[f.number], check)
+        if f.number in again and f.confirmed is None and not f.on_baseline
+        else f
+        for f in check.findings
+    )
+    return replace(check, findings=findings)
+
+
+def refusing(check: AnswerCheck, rule: AnswerRule) -> tuple[Finding, ...]:
+    """Return the confirmed findings for which a rule refuses."""
+    if not _refuses(rule, check.rules.get(rule, RuleCount())):
+        return ()
+    return tuple(f for f in check.findings if f.rule is rule and f.confirmed and not f.on_baseline)
+
+
+def open_findings(check: AnswerCheck, rule: AnswerRule) -> tuple[Finding, ...]:
+    """Return the findings that would refuse and were not confirmed yet, or that the baseline has as well."""
+    if not _refuses(rule, check.rules.get(rule, RuleCount())):
+        return ()
+    return tuple(f for f in check.findings if f.rule is rule and (f.on_baseline or f.confirmed is None))
+
+
+def _refuses(rule: AnswerRule, count: RuleCount) -> bool:
+    """Return whether a rule's evidence refuses if it is confirmed: rates need their test, everything else one fault."""
+    if rule is AnswerRule.VALIDITY:
+        return count.p is not None and count.p <= ALPHA
+    return count.candidate > 0
+
+
+def _tokens(answers: _Pass) -> Result:
+    return _of_greedy(answers, [p for p in answers.answered if p.ask.greedy and p.number not in answers.again])
+
+
+def _sessions(answers: _Pass) -> Result:
+    repeated = [pair for pair in answers.answered if pair.number in answers.again]
+    count, findings = _of_greedy(answers, repeated)
+    return count, [
+        replace(f, rule=AnswerRule.SESSIONS, fault=f"asked again after other requests, {f.fault}") for f in findings
+    ]
+
+
+def _of_greedy(answers: _Pass, pairs: Sequence[Pair]) -> Result:
+    """Judge greedy answers: equal ones are right, others by the margin of their tokens."""
+    if not pairs:
+        return RuleCount(applies=False, missing=answers.without_ids() if answers.pairs else ""), []
+    if reason := answers.without_tie():
+        return RuleCount(missing=reason), []
+    assert answers.tie is not None
+    tau, findings, compared, unscored, own_faults = answers.tie.tau, list[Finding](), 0, 0, 0
+    for pair in pairs:
+        fault = _fault(pair, tau)
+        unscored += fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
+        own = _own_fault(pair, tau)
+        own_faults += own is not None
+        compared += 1
+        if fault or own:
+            findings.append(_finding(AnswerRule.TOKENS, pair, fault or own, on_baseline=own is not None))
+    missing = f"{unscored} of {compared} answers could not be scored by the baseline" if unscored else ""
+    hits = sum(not f.on_baseline for f in findings)
+    return RuleCount(compared - unscored, own_faults, hits + own_faults, hits, missing=missing), findings
+
+
+def _fault(pair: Pair, tau: float) -> TokenFault | None:
+    if pair.scored is None or pair.candidate.ids == pair.baseline.ids:
+        return other_end(pair.candidate, pair.baseline)
+    return token_fault(pair.ask, pair.candidate, pair.scored, pair.baseline, pair.own, tau)
+
+
+def _own_fault(pair: Pair, tau: float) -> TokenFault | None:
+    """A fault of the baseline's own answer, by its own scores."""
+    if pair.own is None or pair.ask.constrained:
+        return None
+    return token_fault(pair.ask, pair.baseline, pair.own, pair.baseline, pair.own, tau)
+
+
+def _law(answers: _Pass) -> Result:
+    sampled = [p for p in answers.answered if not p.ask.greedy and not p.ask.constrained]
+    if not sampled:
+        return RuleCount(applies=False), []
+    if reason := answers.without_ids():
+        return RuleCount(missing=reason), []
+    spread = answers.tie.spread if answers.tie else 0.0
+    scored = [(p.number, p.ask.temperature, p.ask.top_p, p.scored) for p in sampled if p.scored is not None]
+    own = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]
+    result, control = examine_law(scored, spread), examine_law(own, spread)
+    on_baseline = control.crossed is not None or bool(control.outside)
+    by_number = {pair.number: pair for pair in sampled}
+    findings = []
+    if result.crossed is not None:
+        fault = TokenFault("tokens are not drawn by the baseline's probabilities", 0)
+        findings.append(_finding(AnswerRule.LAW, by_number[result.crossed], fault, on_baseline=on_baseline))
+    for number, position, margin in ((o.number, o.position, o.margin) for o in result.outside):
+        pair = by_number[number]
+        token = pair.candidate.ids[position] if position < len(pair.candidate.ids) else None
+        fault = TokenFault("a token outside the nucleus", position, token, margin=margin)
+        findings.append(_finding(AnswerRule.LAW, pair, fault, on_baseline=on_baseline))
+    unscored = len(sampled) - result.answers
+    missing = f"{unscored} of {len(sampled)} answers could not be scored by the baseline" if unscored else ""
+    if not result.tokens:
+        missing = "no token has known alternatives; the baseline must report 20 (--max-logprobs)"
+    alone = 0 if on_baseline else len({f.number for f in findings})
+    count = RuleCount(
+        result.answers, int(on_baseline), len({f.number for f in findings}), alone, None, result.e_value, missing
+    )
+    return count, findings
+
+
+def _rendering(answers: _Pass) -> Result:
+    if not answers.answered:
+        return RuleCount(applies=False), []
+    if reason := answers.without_ids():
+        return RuleCount(missing=reason), []
+    if answers.level is Level.TEXT:
+        return RuleCount(missing="the endpoint gives no token ids, and a text has several"), []
+    findings: list[Finding] = []
+    compared = 0
+    for pair in answers.answered:
+        fault = ""
+        if pair.candidate.ids and pair.candidate.ids == pair.baseline.ids:
+            compared += 1
+            both_cut = pair.ask.stream and pair.baseline.finish == pair.candidate.finish == _CUT
+            fault = "" if both_cut else rendering_fault(pair.baseline, pair.candidate)
+            fault = fault and f"{fault} of the same tokens"
+        text = "a text that is not that of its tokens" if text_differs(pair.candidate) else ""
+        if fault or text:
+            on_baseline = not fault and text_differs(pair.baseline)
+            findings.append(_finding(AnswerRule.RENDERING, pair, TokenFault(fault or text, 0), on_baseline=on_baseline))
+    for plain, streamed in stream_twins(answers.answered):
+        compared += 1
+        if fault := stream_fault(plain.candidate, streamed.candidate):
+            also = bool(stream_fault(plain.baseline, streamed.baseline))
+            findings.append(_finding(AnswerRule.RENDERING, streamed, TokenFault(fault, 0), on_baseline=also))
+    missing = "" if compared else "no two answers have the same token ids"
+    alone = len({f.number for f in findings if not f.on_baseline})
+    own = len({f.number for f in findings if f.on_baseline})
+    return RuleCount(compared, own, alone + own, alone, missing=missing), findings
+
+
+def _validity(answers: _Pass) -> Result:
+    if not answers.pairs:
+        return RuleCount(applies=False), []
+    findings: list[Finding] = []
+    worse: Counter[Invalid] = Counter()
+    better: Counter[Invalid] = Counter()
+    own_faults = faults = alone = 0
+    for pair in answers.pairs:
+        own, mine = invalid_kinds(pair.ask, pair.baseline), invalid_kinds(pair.ask, pair.candidate)
+        worse.update(mine - own)
+        better.update(own - mine)
+        own_faults, faults, alone = own_faults + bool(own), faults + bool(mine), alone + bool(mine and not own)
+        if new := sorted(mine - own):
+            findings.append(_finding(AnswerRule.VALIDITY, pair, TokenFault(new[0].value, 0)))
+    p = min((excess_by_chance(worse[kind], better[kind]) for kind in Invalid), default=1.0)
+    return RuleCount(len(answers.pairs), own_faults, faults, alone, p), findings
+
+
+def _seeds(answers: _Pass) -> Result:
+    groups = sampled_groups(answers.answered)
+    if not groups:
+        return RuleCount(applies=False), []
+    if reason := answers.without_ids():
+        return RuleCount(missing=reason), []
+    findings, own_faults, compared = list[Finding](), 0, 0
+    for group in groups:
+        mine = [(p.number, p.candidate, p.scored.logprobs) for p in group if p.scored is not None]
+        theirs = [(p.number, p.baseline, p.own.logprobs if p.own else p.baseline.logprobs) for p in group]
+        own = same_seed([(n, a, logs) for n, a, logs in theirs if len(logs) == len(a.ids)])
+        compared += len(mine)
+        own_faults += own is not None
+        if (number := same_seed(mine)) is not None:
+            pair = next(p for p in group if p.number == number)
+            fault = TokenFault("an answer that repeats another one of the same sampled request", 0)
+            findings.append(_finding(AnswerRule.SEEDS, pair, fault, on_baseline=own is not None))
+    alone = sum(not f.on_baseline for f in findings)
+    missing = "" if compared else "no answer was scored by the baseline"
+    return RuleCount(compared, own_faults, len(findings), alone, missing=missing), findings
+
+
+def _starts(answers: _Pass) -> Result:
+    pairs = [p for p in answers.answered if p.ask.greedy and p.ask.digest in answers.earlier]
+    if not pairs:
+        return RuleCount(applies=False), []
+    if reason := answers.without_ids():
+        return RuleCount(missing=reason), []
+    fault = TokenFault("another answer than before the restart, far from every tie", 0)
+    findings = [
+        _finding(AnswerRule.STARTS, p, fault, on_baseline=differs_from(answers.earlier[p.ask.digest], p.baseline))
+        for p in pairs
+        if differs_from(answers.earlier[p.ask.digest], p.candidate)
+    ]
+    alone = sum(not f.on_baseline for f in findings)
+    return RuleCount(len(pairs), len(findings) - alone, len(findings), alone), findings
+
+
+_RULES: Mapping[AnswerRule, Callable[[_Pass], Result]] = {
+    AnswerRule.TOKENS: _tokens,
+    AnswerRule.LAW: _law,
+    AnswerRule.RENDERING: _rendering,
+    AnswerRule.VALIDITY: _validity,
+    AnswerRule.SESSIONS: _sessions,
+    AnswerRule.SEEDS: _seeds,
+    AnswerRule.STARTS: _starts,
+}
+_OF_TOKENS = (AnswerRule.TOKENS, AnswerRule.SESSIONS)
+
+
+def _settled(answers: _Pass) -> dict[str, str]:
+    if answers.tie is None or answers.without_tie():
+        return {}
+    digests = {}
+    for pair in answers.answered:
+        if pair.ask.greedy and pair.own is not None:
+            digests[pair.ask.digest] = settled(pair.ask, pair.baseline, pair.own, answers.tie.tau)
+    return {request: digest for request, digest in digests.items() if digest}
+
+
+def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_baseline: bool = False) -> Finding:
+    assert fault is not None
+    of_token = fault.token is not None or fault.expected is not None
+    return Finding(
+        rule,
+        pair.number,
+        pair.ask.kind,
+        fault.fault,
+        position=fault.position if of_token else None,
+        token=fault.token,
+        expected=fault.expected,
+        margin=fault.margin,
+        shift=fault.shift,
+        on_baseline=on_baseline,
+    )
+
+
+def _confirmed(finding: Finding, first: Pair, repeat: Repeat, check: AnswerCheck) -> Finding:
+    """Return the finding with what the repetition shows. Tokens are confirmed by a second score of the same answer;
+    forms are a matter of the answer that arrived, which a baseline that is alone renders or validates as before."""
+    alone, loaded = repeat.alone, repeat.loaded
+    tau = check.tie.tau if check.tie else 0.0
+    here = replace(first, scored=repeat.rescored)
+
+    def has(pair: Pair) -> bool:
+        return _has_fault(finding.rule, pair, tau, first)
+
+    reproduction: Reproduction | None = (
+        Reproduction.ALONE if has(alone) else Reproduction.LOADED if loaded and has(loaded) else Reproduction.TRANSIENT
+    )
+    match finding.rule:
+        case AnswerRule.TOKENS | AnswerRule.SESSIONS:
+            ends = other_end(first.candidate, first.baseline) is not None  # which needs no score
+            confirmed = None if repeat.rescored is None and not ends else _fault(here, tau) is not None
+            on_baseline = _own_fault(alone, tau) is not None
+        case AnswerRule.LAW | AnswerRule.SEEDS:
+            confirmed = None if repeat.rescored is None else _scores_agree(first.scored, repeat.rescored, tau)
+            on_baseline, reproduction = False, None
+        case AnswerRule.VALIDITY:
+            confirmed = True
+            on_baseline = bool(invalid_kinds(first.ask, alone.baseline) & invalid_kinds(first.ask, first.candidate))
+        case _:
+            confirmed = True
+            on_baseline = _renders_alike(first.candidate, alone.baseline)
+    if check.level is Level.TEXT and confirmed and reproduction is Reproduction.TRANSIENT:
+        confirmed = None  # a text has several token ids, so one draw proves nothing
+    return replace(finding, confirmed=confirmed, on_baseline=on_baseline, reproduction=reproduction)
+
+
+def _has_fault(rule: AnswerRule, pair: Pair, tau: float, first: Pair) -> bool:
+    """Return whether fresh answers of both arms show a rule's fault again."""
+    mine, theirs = pair.candidate, pair.baseline
+    match rule:
+        case AnswerRule.VALIDITY:
+            return bool(invalid_kinds(pair.ask, mine) - invalid_kinds(pair.ask, theirs))
+        case AnswerRule.RENDERING:
+            return (mine.ids == theirs.ids and bool(rendering_fault(theirs, mine))) or text_differs(mine)
+    same = bool(mine.ids) and mine.ids == first.candidate.ids and mine.ids != theirs.ids
+    return same or _fault(pair, tau) is not None
+
+
+def _renders_alike(faulty: Answer, alone: Answer) -> bool:
+    """Return whether the baseline, asked alone, gives what the candidate gave."""
+    return not alone.error and alone.ids == faulty.ids and not rendering_fault(alone, faulty)
+
+
+def _scores_agree(first: Scored | None, second: Scored, tau: float) -> bool:
+    if first is None or len(first.logprobs) != len(second.logprobs):
+        return False
+    return all(abs(a - b) <= max(tau, 1.0) for a, b in zip(first.logprobs, second.logprobs, strict=True))

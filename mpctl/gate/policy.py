@@ -140,6 +140,15 @@ class Policy:
         _OWN,
         most=1.0,
     )
+    min_scored_answers: float = _term(
+        4,
+        "chosen tokens",
+        "answers",
+        "fewer greedy answers that are equal or scored show nothing; a fault in a share p of the answers takes "
+        "ln 0.05 / ln(1 - p) of them; 0: a rule about answers that could not run is skipped instead of leaving the "
+        "verdict open",
+        _OWN,
+    )
     max_different: float = _term(
         0.2,
         "outputs",

@@ -161,7 +161,7 @@ def _undo(
     plan = unfinished.plan
     back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand")
     if exact and Manifest.of(live.text) not in (plan.baseline, plan.goal):
-        over = replacement_of(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
+        over = in_place_of(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
         return Decision(Act.OPEN, plan=replace(over, baseline=Manifest.of(live.text), overwrites=True))
     if plan.kind is Kind.ROLLBACK:
         if to_revision not in (None, plan.goal.number):
@@ -234,7 +234,7 @@ def accepting_downtime(decision: Decision) -> Decision:
     return Decision(Act.OPEN, plan=again)
 
 
-def replacement_of(unfinished: Operation, *, why: str) -> Plan:
+def in_place_of(unfinished: Operation, *, why: str) -> Plan:
     """A new rollback that restores what the unfinished operation leads back to, and ends that operation.
 
     ``baseline``: the manifest that mpctl left live.

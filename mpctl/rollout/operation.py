@@ -179,7 +179,7 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
 
 
 def open_operation(entries: Iterable[Entry]) -> Operation | None:
-    """The last operation that has not ended, or None; of a rollback and what it undoes the rollback.
+    """The last operation that has not ended, or None. A rollback stands for what it undoes.
 
     One that only stops a retained baseline does not count (:func:`open_retirement`): it changes nothing that serves and
     can be repeated at any time, so it must neither block others nor be undone in place of what was promoted.

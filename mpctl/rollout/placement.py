@@ -46,7 +46,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class PlacementRequest:
+class Asked:
     """``placement``: the one that was asked for, None for auto. ``users_share``: consent to the percentage of users'
     requests that may meet the candidate. ``mirror``: percentage of the copies that were asked for, 0 for none.
     ``limit_s``: the longest predicted measurement. ``max_pod_gap``: the largest difference between equal pods that the
@@ -100,7 +100,7 @@ _NAMES = {
 }
 
 
-def choose_placement(users: UserLoad, room: Room, asked: PlacementRequest) -> PlacementChoice:
+def choose_placement(users: UserLoad, room: Room, asked: Asked) -> PlacementChoice:
     """Choose the engines to measure.
 
     Raises:
@@ -190,7 +190,7 @@ def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) ->
     return workload
 
 
-def _options(users: UserLoad, room: Room, asked: PlacementRequest) -> dict[Placement, PlacementOption]:
+def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, PlacementOption]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
     options = (
@@ -211,7 +211,7 @@ def _pair_fault(room: Room) -> str:
     return f"needs room for 2 engines, {free} free" + (f" ({room.shortage})" if room.shortage else "")
 
 
-def _turns(room: Room, asked: PlacementRequest) -> PlacementOption:
+def _turns(room: Room, asked: Asked) -> PlacementOption:
     effect = "users unaffected"
     minutes = 2 * (room.pairs * room.start_s + room.block_s) / 60
     fault = room.fault
@@ -236,9 +236,7 @@ def _split_effect(users: UserLoad) -> str:
     )
 
 
-def _by_users(
-    placement: Placement, users: UserLoad, room: Room, asked: PlacementRequest, effect: str
-) -> PlacementOption:
+def _by_users(placement: Placement, users: UserLoad, room: Room, asked: Asked, effect: str) -> PlacementOption:
     """Mirror or split: users' requests are what is measured."""
     mirrors = placement is Placement.MIRROR
     share = share_of(placement, users.pods)
@@ -247,9 +245,7 @@ def _by_users(
     return PlacementOption(placement, minutes, _users_fault(mirrors, share, minutes, users, room, asked), effect)
 
 
-def _users_fault(  # noqa: PLR0911
-    mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, asked: PlacementRequest
-) -> str:
+def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, asked: Asked) -> str:  # noqa: PLR0911
     if fault := room.fault or (room.mirror_fault if mirrors else room.split_fault):
         return fault
     if room.engines < 1:

@@ -348,7 +348,7 @@ class Platform(Protocol):
 
 
 @dataclass(frozen=True)
-class RecordCounts:
+class Recorded:
     """Numbers of a service's records. ``records``: of measurements, with pieces and seals; ``others``: locks,
     logs of stopped engines, and what an older version left."""
 
@@ -409,7 +409,7 @@ class Store(Protocol):
         """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be
         held. Raises NotPermitted before anything is deleted."""
 
-    def recorded(self) -> RecordCounts:
+    def recorded(self) -> Recorded:
         """Count the records, also those that cannot be read."""
 
     def purge(self) -> None:

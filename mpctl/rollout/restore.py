@@ -13,7 +13,7 @@ from mpctl.manifest.merge.differences import MISSING
 from mpctl.manifest.merge.three_way import Clash, ClashError, kept_fields, merge, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import Act, Decision, History, confirmed, replacement_of
+from mpctl.rollout.decide import Act, Decision, History, confirmed, in_place_of
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import Arm, ArmState, Live, Platform
@@ -34,7 +34,7 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     if operation is not None:
         if is_known(operation.plan, live.text):
             return decision
-        plan = replacement_of(operation, why=f"{operation.id} continued over a foreign change")
+        plan = in_place_of(operation, why=f"{operation.id} continued over a foreign change")
         return Decision(Act.OPEN, plan=keeping(plan, live, history.revisions, newest=history.recorded))
     if decision.plan is None or decision.plan.overwrites:
         return decision

@@ -14,7 +14,7 @@ from mpctl.experiment.block import BASELINE
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import replacement_of
+from mpctl.rollout.decide import in_place_of
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import RESIZED, Ending, Operation, Resized, StepResult
 from mpctl.rollout.plan import Kind, Plan
@@ -224,7 +224,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     rollback, abandon = context.command("rollback"), context.command("abandon")
     if context.platform.live_text() is None:
         return error.hint or f"'{abandon}' ends the operation and removes the candidate"
-    if isinstance(error, Conflict) and _with_foreign_changes(context, replacement_of(operation, why="")) is None:
+    if isinstance(error, Conflict) and _with_foreign_changes(context, in_place_of(operation, why="")) is None:
         exact = context.command("rollback", "--exact")
         return (
             f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
@@ -250,7 +250,7 @@ def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
 def _over_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
     """The rollback in place of one that another writer's change stopped; None where that is not the cause, or it
     happened too often."""
-    start = replacement_of(operation, why=operation.plan.why)
+    start = in_place_of(operation, why=operation.plan.why)
     if len(_undone_by(operation, journal.operations())) > _FOREIGN_CHANGES:
         return None
     plan = _with_foreign_changes(context, start)

@@ -15,7 +15,7 @@ from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, only_copies, open_operation, open_retirement, prunable, require_finished
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, Demand, Pruned, RecordCounts
+from mpctl.rollout.ports import Arm, Demand, Pruned, Recorded
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
 
@@ -220,7 +220,7 @@ def _readable(
         return entries, None, None
 
 
-def purge(session: Session, *, force: bool = False) -> RecordCounts:
+def purge(session: Session, *, force: bool = False) -> Recorded:
     """Delete revisions, ledger, records and lock; the service itself stays as it is. Returns what was deleted.
 
     ``force``: also a history that cannot be read, in which an unfinished operation would not show.
@@ -236,7 +236,7 @@ def purge(session: Session, *, force: bool = False) -> RecordCounts:
         raise NotPermitted(error.message, hint=_hint(session)) from error
 
 
-def _purge(session: Session, *, force: bool) -> RecordCounts:
+def _purge(session: Session, *, force: bool) -> Recorded:
     recorded = session.store.recorded()
     if not recorded.total:
         return recorded

@@ -166,10 +166,10 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     if not operation.plan.automatic:
         return operation
     by_id = {other.id: other for other in operations(session.store.entries())}
-    undone = by_id.get(operation.plan.undoes or "")
-    while undone is not None and undone.plan.kind is Kind.ROLLBACK:  # one that a foreign change stopped
-        undone = by_id.get(undone.plan.undoes or "")
-    return undone if undone is not None and undone.ending in _FAILED else operation
+    above = by_id.get(operation.plan.undoes or "")
+    while above is not None and above.plan.kind is Kind.ROLLBACK:  # one that a foreign change stopped
+        above = by_id.get(above.plan.undoes or "")
+    return above if above is not None and above.ending in _FAILED else operation
 
 
 def confirm_resume(session: Session, operation: Operation) -> None:

@@ -49,8 +49,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     entries = session.store.entries()
     unfinished = open_operation(entries)
     workload, power = _with_rounds(session, request, workload, unfinished, entries)
-    measurement = request.measurement
-    session.load = place_load(measurement.load, measurement.load_pods, session.platform.name, unfinished=unfinished)
+    asked = request.measurement
+    session.load = place_load(asked.load, asked.load_pods, session.platform.name, unfinished=unfinished)
     planner, prediction = RolloutPlanner(session, request, change, session.load), None
     fit = planner.requested(workload, unfinished)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
@@ -83,7 +83,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
             return OperationOutcome.nothing_to_do(session, already)
-        remember_files(plan.workload, measurement)
+        remember_files(plan.workload, asked)
         outcome = carry_out(session, context, operation)
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
@@ -109,8 +109,7 @@ def _at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Ch
 def _resume_or_open(
     context: Context, session: Session, planner: RolloutPlanner, fit: Fit, plan: Plan
 ) -> Operation | None:
-    """Decide again under the lease: the service may have changed since the user confirmed. None: it already
-    has the manifest of the change."""
+    """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
     decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
     if decision.act is Act.ALREADY:
         return None
@@ -153,10 +152,10 @@ def _with_rounds(
     Raises:
         InputError: the gain to detect is out of reach, or nothing is known of the noise and nothing may be sent.
     """
-    measurement = request.measurement
+    asked = request.measurement
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if measurement.detect is None else continued(workload, session, unfinished), ""
-    policy = read_policy(measurement.policy)
+        return workload if asked.detect is None else continued(workload, session, unfinished), ""
+    policy = read_policy(asked.policy)
 
     def calibrate() -> MeasurementNoise:
         if request.dry_run is not DryRun.NONE:
@@ -166,14 +165,13 @@ def _with_rounds(
                 hint="leave out --detect in the dry run",
             )
         session.require_load_client()
-        session.load = place_load(measurement.load, measurement.load_pods, session.platform.name)
+        session.load = place_load(asked.load, asked.load_pods, session.platform.name)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:
             live = target_of(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
-    noise = recorded_noise(session, entries)
-    return plan_rounds(measurement, workload, policy, noise, calibrate, _requested_order(request))
+    return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate, _requested_order(request))
 
 
 def _requested_order(request: RolloutRequest) -> ArmOrder:

@@ -23,7 +23,7 @@ from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, 
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Operation
-from mpctl.rollout.placement import PlacementRequest, Room, at_users_load, choose_placement, in_turns, share_of
+from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
@@ -47,7 +47,7 @@ class Fit:
     users: UserLoad | None = None  # before anything was started
     users_share_percent: int = 0
     route: dict[str, Any] | None = None
-    deletes_retained_baseline: bool = False  # an older rollout's, before anything starts
+    releases: bool = False  # an older retained baseline ends first
     bake_s: float = 0.0
     bake_baseline: bool = False
     reason: str = ""  # for the placement, in sentences
@@ -93,7 +93,7 @@ class RolloutPlanner:
             traffic_steps=traffic.steps_percent,
             step_duration_s=traffic.step_duration_s,
             mirror_percent=traffic.mirror_percent,
-            deletes_retained_baseline=fit.deletes_retained_baseline,
+            deletes_retained_baseline=fit.releases,
             by=request.by,
             prediction=prediction,
             bake_s=fit.bake_s,
@@ -135,7 +135,7 @@ class RolloutPlanner:
             InputError: options contradict each other, or ask for what the platform cannot do.
             Refused: nothing fits, or nothing can be measured beside the users; before anything was started.
         """
-        asked = self._placement_request()
+        asked = self._asked()
         users = read_users(self._session, self._request.traffic.users_window_s, asked.placement)
         _require_limits(self._policy, users)
         try:
@@ -178,7 +178,7 @@ class RolloutPlanner:
         retained = platform.retained_baseline()
         notes: tuple[str, ...] = ()
         if retained is not None:
-            fit = replace(fit, deletes_retained_baseline=True)
+            fit = replace(fit, releases=True)
             notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
         # Downtime is only taken where nothing else fits.
         demand = Demand(
@@ -271,7 +271,7 @@ class RolloutPlanner:
             workload = at_users_load(workload, users, rounds=rounds)
         return in_turns(workload) if placement is Placement.TURNS else workload
 
-    def _placement_request(self) -> PlacementRequest:
+    def _asked(self) -> Asked:
         traffic = self._request.traffic
         placement = None if traffic.measure_on == AUTO else Placement(traffic.measure_on)
         if traffic.users_share_percent is not None and placement not in (None, Placement.SPLIT):
@@ -281,9 +281,9 @@ class RolloutPlanner:
                 hint="--measure-on split, or leave it out",
             )
         share, mirror = traffic.users_share_percent, traffic.mirror_percent
-        return PlacementRequest(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
+        return Asked(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
 
-    def _room(self, fit: Fit, users: UserLoad, asked: PlacementRequest) -> Room:
+    def _room(self, fit: Fit, users: UserLoad, asked: Asked) -> Room:
         """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
         if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
             return Room(engines=1)

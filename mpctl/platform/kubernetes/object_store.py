@@ -43,7 +43,7 @@ from mpctl.platform.kubernetes.ledger_objects import (
 )
 from mpctl.platform.kubernetes.sealed_records import RecordedObjects, SealedRecords
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.ports import Pruned, RecordCounts
+from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
 
 
@@ -259,7 +259,7 @@ class KubernetesStore:
 
     # Deletion
 
-    def recorded(self) -> RecordCounts:
+    def recorded(self) -> Recorded:
         """Number of objects of each kind."""
         return RecordedObjects(self._client, self._namespace, self._service).recorded()
 

@@ -17,7 +17,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.state_files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
-from mpctl.rollout.ports import Pruned, RecordCounts
+from mpctl.rollout.ports import Pruned, Recorded
 from mpctl.rollout.revision import Revision
 
 
@@ -34,10 +34,10 @@ class RecordedFiles:
         self._records = _files(directory, "operations/**/*")
         self._others = [log for log in _files(directory, "arms/*.log") if log.stem not in running]
 
-    def recorded(self) -> RecordCounts:
+    def recorded(self) -> Recorded:
         """Number of files of each kind; a line of the ledger counts as one entry."""
         lines = sum(path.read_bytes().count(b"\n") or 1 for path in self._ledger)
-        return RecordCounts(len(self._revisions), lines, len(self._records), len(self._others))
+        return Recorded(len(self._revisions), lines, len(self._records), len(self._others))
 
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations."""
@@ -157,7 +157,7 @@ class LocalStore:
         """Delete the records of these operations."""
         return RecordedFiles(self._directory).prune(operations)
 
-    def recorded(self) -> RecordCounts:
+    def recorded(self) -> Recorded:
         """Number of files of each kind."""
         return RecordedFiles(self._directory).recorded()
 

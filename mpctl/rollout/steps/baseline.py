@@ -13,14 +13,14 @@ from mpctl.rollout.revision import Manifest, Revision
 
 
 @dataclass(frozen=True)
-class RecordedService(StepResult):
+class Recorded(StepResult):
     """The revision that holds the live service, and how many tokens the KV cache of its engine holds."""
 
     revision: int
     kv_pool_tokens: int | None = None
 
 
-def record_baseline(context: Context, operation: Operation) -> RecordedService:
+def record_baseline(context: Context, operation: Operation) -> Recorded:
     """Check that the service is as the plan found it; its revision was recorded with the plan.
 
     Raises:
@@ -33,7 +33,7 @@ def record_baseline(context: Context, operation: Operation) -> RecordedService:
             hint="run the command again to plan from the service as it is now",
         )
     context.progress.step("record", f"the service is recorded as revision {plan.baseline.number}")
-    return RecordedService(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
+    return Recorded(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
 
 
 def revision_of(

@@ -11,7 +11,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
-from mpctl.rollout.steps.baseline import RecordedService
+from mpctl.rollout.steps.baseline import Recorded
 
 
 @dataclass(frozen=True)
@@ -62,18 +62,22 @@ class Ready(StepResult):
     baseline_kv_pool_tokens: int | None = None
 
 
+def _nothing() -> None:
+    pass
+
+
 def wait_ready(context: Context, operation: Operation) -> Ready:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     context.progress.step("ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s")
     if plan.kind is Kind.ROLLBACK and context.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
-        # The start step is done, but its engine failed in an earlier attempt: without a fresh one nothing gets ready.
+        # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the rollback stays stuck.
         if plan.strategy is Strategy.IN_PLACE:
             context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
         else:
             context.platform.start(plan.arm)
     state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm))
-    recorded = operation.result("record", RecordedService) if plan.kind is Kind.ROLLOUT else None
+    recorded = operation.result("record", Recorded) if plan.kind is Kind.ROLLOUT else None
     pool, baseline = state.kv_pool_tokens, recorded.kv_pool_tokens if recorded else None
     if pool and baseline:
         change = f"{pool:,} tokens, baseline {baseline:,} ({pool / baseline - 1:+.1%})"
@@ -95,13 +99,11 @@ def await_ready(
     timeout_s: float,
     *,
     name: str = "the engine",
-    meanwhile: Callable[[], None] = lambda: None,
+    meanwhile: Callable[[], None] = _nothing,
 ) -> ArmState:
-    """Poll until the arm is ready and has answered once.
-
-    ``timeout_s``: for one engine. The time starts again when another engine of the arm becomes ready, and it does not
-    pass while a stopped engine finishes its requests. ``meanwhile`` is called with each poll; ``name``: of the arm in
-    messages.
+    """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
+    which start one after the other, it begins anew with each that got ready, and where an old one finishes its requests
+    first, with its end. ``meanwhile`` is called with each poll; ``name``: of the arm in messages.
 
     Raises:
         MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.

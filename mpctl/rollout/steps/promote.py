@@ -10,10 +10,10 @@ from mpctl.errors import MpctlError
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Nothing, Operation, StepResult
-from mpctl.rollout.plan import Kind
+from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Manifest
-from mpctl.rollout.steps.baseline import RecordedService, revision_of
+from mpctl.rollout.steps.baseline import Recorded, revision_of
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import measurement
 from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
@@ -45,7 +45,11 @@ class Settled(StepResult):
     argv: tuple[str, ...] = ()
 
 
-def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = lambda: None) -> Settled:
+def _nothing() -> None:
+    pass
+
+
+def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> Settled:
     """Wait until the written service serves, then restore what was only set for the change. ``meanwhile``: as with
     :func:`await_ready`."""
     plan = operation.plan
@@ -151,10 +155,12 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
             context.progress.note(line)
 
 
-def record_promoted(context: Context, operation: Operation) -> RecordedService:
+def record_promoted(context: Context, operation: Operation) -> Recorded:
     """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
+    stored = _as_stored(context, operation.plan)
     _keep_reference(context, operation)
-    return _recorded(context, operation, f"promoted by {operation.id}")
+    why = f"promoted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
 def _keep_reference(context: Context, operation: Operation) -> None:
@@ -170,16 +176,18 @@ def _keep_reference(context: Context, operation: Operation) -> None:
         context.store.save_all(operation.id, {REFERENCE: reference.to_record()})
 
 
-def record_restarted(context: Context, operation: Operation) -> RecordedService:
+def record_restarted(context: Context, operation: Operation) -> Recorded:
     """Record the service with its fresh engines as a revision."""
-    return _recorded(context, operation, f"restarted by {operation.id}")
+    stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
-def record_restored(context: Context, operation: Operation) -> RecordedService:
+def record_restored(context: Context, operation: Operation) -> Recorded:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
     _note_other_configs(context, plan.restored_revision or plan.goal.number)
-    return _recorded(context, operation, f"rollback to revision {plan.goal.number}")
+    stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
+    return Recorded(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
 
 
 def _note_other_configs(context: Context, number: int) -> None:
@@ -191,9 +199,8 @@ def _note_other_configs(context: Context, number: int) -> None:
         context.progress.note(f"revision {number} is restored, but its pods start with other configs: {changed}")
 
 
-def _recorded(context: Context, operation: Operation, why: str) -> RecordedService:
-    """Record the planned manifest with what admission adds to it now: the newest revision is what is live, or the next
+def _as_stored(context: Context, plan: Plan) -> Manifest:
+    """The planned manifest with what admission adds to it now: the newest revision is what is live, or the next
     rollback would take it for another writer's change."""
-    plan, live = operation.plan, context.platform.read()
-    stored = Manifest.of(live.text) if context.platform.added_fields(plan.arm, live) else plan.goal
-    return RecordedService(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
+    live = context.platform.read()
+    return Manifest.of(live.text) if context.platform.added_fields(plan.arm, live) else plan.goal

@@ -297,6 +297,11 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     start = await_counters(context, plan.arm, None, "candidate")
     watch.add(start[1])
     context.router.shift(route, percent)
+
+    def check(counters: Counters) -> None:
+        context.router.require_shifted(route, percent)
+        watch.add(counters)
+
     try:
         window = watch_arm(
             context,
@@ -304,7 +309,7 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
             start,
             Until(seconds, _LONGEST_STEP * seconds, lambda polls: harm.requests >= STEP_REQUESTS),
             where=f"at {percent} % of the traffic",
-            check=_checked(lambda: context.router.require_shifted(route, percent), watch),
+            check=check,
         )
     except HarmStop as stop:
         raise MpctlError(f"{plan.arm.id} at {percent} % of the traffic: {stop.message}") from stop

@@ -11,6 +11,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating, timed, window
 
+from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Level, RuleCount, Tie
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, PromptSet
@@ -93,6 +94,20 @@ def cached(base, cand):
     return good(**changed)
 
 
+def answered(rule, *findings, tokens=8, **count):
+    """The result of a pass of answers, in which one rule has this count and these findings."""
+    counts = {AnswerRule.TOKENS: RuleCount(tokens), rule: RuleCount(**{"compared": tokens, **count})}
+    check = AnswerCheck("quick", Level.IDS, 8, 8, counts, tie=Tie(1.0, 0.02, 0.1, 8, 99), findings=findings)
+    return replace(GOOD, answers=check)
+
+
+def faulty(rule, outcome):
+    """A fault that was confirmed, or that the baseline has as well."""
+    confirmed = outcome is FAIL
+    finding = Finding(rule, 3, "tools", "a fault", 2, 7, 9, 4.5, confirmed=confirmed, on_baseline=not confirmed)
+    return answered(rule, finding, candidate=1, alone=1, p=0.001)
+
+
 FORGETS = {"suffix_decoding_max_cached_requests": 0}
 
 
@@ -135,6 +150,12 @@ CASES = [
     (replace(GOOD, arms=remembering(320.0)), "caches", MISSING),
     (replace(GOOD, arms=remembering(320.0, "ngram")), "caches", SKIP),
     (replace(GOOD, arms=remembering(320.0, **FORGETS)), "caches", SKIP),
+    *[(answered(rule), rule.value, PASS) for rule in AnswerRule],
+    *[(faulty(rule, outcome), rule.value, outcome) for rule in AnswerRule for outcome in (FAIL, MISSING)],
+    (answered(AnswerRule.TOKENS, tokens=3), "chosen tokens", MISSING),
+    (answered(AnswerRule.TOKENS, missing="no ids"), "chosen tokens", MISSING),
+    (answered(AnswerRule.LAW, missing="no ids"), "sampled tokens", SKIP),  # greedy traffic
+    (answered(AnswerRule.SEEDS, applies=False), "seeds", SKIP),
     (good(different=2), "outputs", PASS),
     (good(different=3), "outputs", UNDECIDED),  # 9 % of 32 may be 23 %
     (replace(good(different=0), policy=Policy(max_different=0.0)), "outputs", PASS),
@@ -208,6 +229,25 @@ def test_one_rule_decides(analysis, rule, outcome):
         assert verdict.outcome is Outcome.PROMOTE
     elif outcome is not SKIP:
         assert verdict.outcome is WHOLE[outcome] or FAIL in outcomes_by_rule.values()
+
+
+def test_a_refused_answer_names_the_request_the_tokens_and_the_margin():
+    (failed,) = (r for r in assess(faulty(AnswerRule.TOKENS, FAIL)).rules if r.outcome is FAIL)
+    assert "request 3 (tools): a fault, position 2, token 7 for 9, 4.5 nats" in failed.message
+    (own,) = (r for r in assess(faulty(AnswerRule.TOKENS, MISSING)).rules if r.outcome is MISSING)
+    assert own.message.startswith("the baseline itself is broken: request 3")
+
+
+def test_a_rule_about_answers_never_passes_where_it_could_not_run():
+    blind = answered(AnswerRule.TOKENS, missing="the endpoint gives no token ids")
+    (rule,) = (r for r in assess(blind).rules if r.outcome is MISSING)
+    assert rule.message == "could not run because the endpoint gives no token ids"
+    lax = replace(blind, policy=replace(ALIKE, min_scored_answers=0))
+    assert assess(lax).outcome is Outcome.PROMOTE
+    assert rule.message in [r.message for r in assess(lax).rules if r.outcome is SKIP]
+    assert {r.message for r in assess(GOOD).rules if r.rule in set(AnswerRule)} == {
+        "not asked: this measurement holds no pass of answers (--fidelity)"
+    }
 
 
 def test_every_rule_passes_fails_and_misses_somewhere():

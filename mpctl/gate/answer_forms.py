@@ -1,0 +1,153 @@
+"""What servers make of token ids: equal ids must give equal answers, and an answer must be valid for its request.
+
+Equal token ids with another text, tool call or end are a proof and need no statistics: they find the faults of parsers,
+gateways and streams with one answer. Validity is counted in both arms, because a model fails by itself now and then.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any
+
+from mpctl import bounded
+from mpctl.experiment.answers import Answer, Ask, Pair
+
+ALPHA = 0.005  # one-sided, of each kind of invalid answers; eight against none decide
+_PERIOD, _LOOP = 16, 24  # tokens
+_LEAKS = re.compile(r"</?tool_calls?>|<function=|\[TOOL_CALLS\]|<\|python_tag\|>|<\|tool_calls?|<\uff5ctool")
+_CUT = "length"  # the finish of an answer at its limit
+
+
+class Invalid(StrEnum):
+    """Kinds of invalid answers."""
+
+    ERROR = "no answer"
+    CUT = "a document or call that is cut off"
+    JSON = "no JSON of its schema"
+    CALL = "no valid tool call"
+    LEAK = "a tool call in the text"
+    LOOP = "a repetition loop"
+
+
+def invalid_kinds(ask: Ask, answer: Answer) -> frozenset[Invalid]:
+    """Return in which ways an answer is invalid for its request; none for a valid one."""
+    if answer.error:
+        return frozenset({Invalid.ERROR})
+    checks = {
+        Invalid.CUT: ask.constrained and answer.finish == _CUT,
+        Invalid.JSON: answer.finish != _CUT and not _is_document(ask, answer.text),
+        Invalid.CALL: answer.finish != _CUT and not _calls_are_valid(ask, answer),
+        Invalid.LEAK: bool(ask.body.get("tools")) and _LEAKS.search(answer.text) is not None,
+        Invalid.LOOP: loops(answer.ids or answer.text.split()),
+    }
+    return frozenset(kind for kind, invalid in checks.items() if invalid)
+
+
+def _is_document(ask: Ask, text: str) -> bool:
+    wanted = ask.body.get("response_format") or {}
+    if wanted.get("type") not in ("json_schema", "json_object"):
+        return True
+    schema = (wanted.get("json_schema") or {}).get("schema") or {}
+    return _matches(text, {"type": "object"} if wanted["type"] == "json_object" else schema)
+
+
+def _calls_are_valid(ask: Ask, answer: Answer) -> bool:
+    """At least one call where a tool may be called; every call of a known tool, with arguments by its schema."""
+    tools = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in ask.body.get("tools") or ()}
+    choice = ask.body.get("tool_choice", "auto")
+    if not tools or choice == "none":
+        return not answer.tool_calls
+    named = choice["function"]["name"] if isinstance(choice, Mapping) else None
+    return bool(answer.tool_calls) and all(
+        call.name in tools and call.name == (named or call.name) and _matches(call.arguments, tools[call.name])
+        for call in answer.tool_calls
+    )
+
+
+def _matches(text: str, schema: Mapping[str, Any]) -> bool:
+    """Return whether a text is JSON of a schema; a schema that cannot be read is no fault of the answer."""
+    import jsonschema
+    import referencing.exceptions
+
+    try:
+        document = bounded.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
+    try:  # with a registry of its own no reference is fetched
+        return bool(kind(schema, registry=referencing.Registry()).is_valid(document))
+    except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, re.error, TypeError, ValueError):
+        return True
+
+
+def loops(tokens: Sequence[object]) -> bool:
+    """Return whether at least 24 tokens repeat with a period of at most 16, each at least twice."""
+    for period in range(1, min(_PERIOD, len(tokens) - 1) + 1):
+        run = 0
+        for index in range(period, len(tokens)):
+            run = run + 1 if tokens[index] == tokens[index - period] else 0
+            if run >= max(_LOOP - period, period):
+                return True
+    return False
+
+
+def excess_by_chance(worse: int, better: int) -> float:
+    """Return the probability of at least ``worse`` of ``worse + better`` discordant pairs if both arms are equal
+    (McNemar's exact test, one-sided)."""
+    if worse <= 0:
+        return 1.0
+    from scipy.special import bdtrc
+
+    return float(bdtrc(worse - 1, worse + better, 0.5))
+
+
+def rendering_fault(first: Answer, second: Answer) -> str:
+    """Return what two answers of equal token ids differ in, "" where they agree."""
+    parts = (
+        ("another text", first.text.strip(), second.text.strip()),
+        ("other reasoning", first.reasoning.strip(), second.reasoning.strip()),
+        ("other tool calls", _plain(first), _plain(second)),
+        ("another finish reason", first.finish, second.finish),
+    )
+    return next((fault for fault, mine, theirs in parts if mine != theirs), "")
+
+
+def _plain(answer: Answer) -> list[tuple[str, str]]:
+    """Names and arguments of the calls; parsers write the same JSON with more or fewer spaces."""
+    return [(call.name, _canonical(call.arguments)) for call in answer.tool_calls]
+
+
+def _canonical(text: str) -> str:
+    try:
+        return json.dumps(bounded.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def text_differs(answer: Answer) -> bool:
+    """Return whether a plain answer's text is not that of its token ids; False where nobody asked for that."""
+    if answer.detokenized is None or answer.tool_calls or answer.reasoning:
+        return False
+    return answer.text.strip() != answer.detokenized.strip()
+
+
+def stream_twins(pairs: Iterable[Pair]) -> list[tuple[Pair, Pair]]:
+    """Return the pairs of each request that was sent streamed and not streamed."""
+    by_request: dict[str, dict[bool, Pair]] = {}
+    for pair in pairs:
+        if pair.ask.greedy:
+            by_request.setdefault(pair.ask.digest, {}).setdefault(pair.ask.stream, pair)
+    return [(both[False], both[True]) for both in by_request.values() if len(both) == 2]
+
+
+def stream_fault(plain: Answer, streamed: Answer) -> str:
+    """Return what the streamed answer of equal token ids differs in; finished answers only, because servers render a
+    call that was cut off in several ways."""
+    finished = not plain.error and not streamed.error and _CUT not in (plain.finish, streamed.finish)
+    if not finished or not plain.ids or plain.ids != streamed.ids:
+        return ""
+    fault = rendering_fault(plain, streamed)
+    return fault and f"{fault} when streamed"

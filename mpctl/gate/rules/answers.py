@@ -1,0 +1,155 @@
+"""Rules about the answers themselves, by a pass of requests whose answers the baseline scored.
+
+One confirmed fault refuses. A fault that the baseline has as well leaves the verdict open, with the evidence: the
+service is broken already, and a comparison with it proves nothing. A rule that could not run says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Reproduction, RuleCount
+from mpctl.gate.answers import open_findings, refusing
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
+
+_NOT_ASKED = "not asked: this measurement holds no pass of answers (--fidelity)"
+_SHOWN = 2  # findings in a message
+
+
+def _judged_by(name: AnswerRule, needed: Callable[[Case], bool]) -> Callable[[Case, Rule], RuleResult]:
+    """Make the judge of a rule. ``needed``: whether a verdict may not do without it."""
+
+    def judge(case: Case, rule: Rule) -> RuleResult:
+        check = case.analysis.answers
+        if check is None:
+            return RuleResult(Outcome.SKIP, _NOT_ASKED)
+        return _judge(case, check, name, needed(case))
+
+    return judge
+
+
+def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> RuleResult:
+    count = check.rules.get(name, RuleCount(applies=False))
+    absent = Outcome.MISSING if needed and case.policy.min_scored_answers else Outcome.SKIP
+    least = case.policy.min_scored_answers if name is AnswerRule.TOKENS else None
+
+    def result(outcome: Outcome, text: str) -> RuleResult:
+        return RuleResult(outcome, text, count.alone, least, n=count.compared, unit="answers")
+
+    if refused := refusing(check, name):
+        return result(Outcome.FAIL, f"{_summary(check, name, count)}; {_listed(refused)}")
+    if open_ := open_findings(check, name):
+        return result(Outcome.MISSING, _unsettled(open_, count))
+    if count.missing:
+        return result(absent, f"could not run because {count.missing}")
+    if not count.applies:
+        return result(Outcome.SKIP, f"no request of the pass ({check.fidelity}) is for this rule")
+    text = _summary(check, name, count)
+    if least and count.compared < least:
+        return result(Outcome.MISSING, f"{text}; at least {least:g} answers must be judged")
+    return result(Outcome.PASS, text)
+
+
+def _summary(check: AnswerCheck, name: AnswerRule, count: RuleCount) -> str:
+    """Say what was compared, and how."""
+    text = f"{count.alone} of {count.compared} answers have a fault that the baseline has not"
+    if name is AnswerRule.TOKENS and check.tie is not None:
+        text += (
+            f"; {check.equal} of {sum(check.compared.values())} are equal, {check.tied} differ by a tie of at most "
+            f"{check.tie.tau:.2f} nats"
+        )
+    if count.e_value is not None:
+        text += f"; e-value {min(count.e_value, 1e9):.3g} (refused above 200)"
+    if count.p is not None and count.candidate:
+        text += f"; {count.baseline} answers of the baseline and {count.candidate} of the candidate are invalid"
+        text += f" (p = {count.p:.2g}, refused up to 0.005)"
+    refuted = sum(f.rule is name and f.confirmed is False for f in check.findings)
+    return f"{text}; {refuted} not confirmed by a second score" if refuted else text
+
+
+def _listed(findings: tuple[Finding, ...]) -> str:
+    text = "; ".join(_sentence(finding) for finding in findings[:_SHOWN])
+    return text if len(findings) <= _SHOWN else f"{text}; and {len(findings) - _SHOWN} more"
+
+
+def _sentence(finding: Finding) -> str:
+    """One finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
+    text = f"request {finding.number} ({finding.kind}): {finding.fault}"
+    if finding.position is not None:
+        chosen, best = ("the end" if t is None else str(t) for t in (finding.token, finding.expected))
+        text += f", position {finding.position}, token {chosen}" + (f" for {best}" if finding.expected else "")
+    if finding.margin is not None:
+        text += f", {finding.margin:.1f} nats"
+    words = {
+        Reproduction.ALONE: "it reproduces",
+        Reproduction.LOADED: "it reproduces under load only",
+        Reproduction.TRANSIENT: "it did not reproduce alone",
+    }
+    return f"{text}; {words[finding.reproduction]}" if finding.reproduction else text
+
+
+def _unsettled(findings: tuple[Finding, ...], count: RuleCount) -> str:
+    own = tuple(f for f in findings if f.on_baseline)
+    if own:
+        return f"the baseline itself is broken: {_listed(own)}"
+    return f"{count.alone} answers have a fault that could not be confirmed: {_listed(findings)}"
+
+
+def _always(case: Case) -> bool:
+    return True
+
+
+def _when_sampled(case: Case) -> bool:
+    return not case.comparison.cell.greedy
+
+
+def _never(case: Case) -> bool:
+    return False
+
+
+def _row(name: AnswerRule, needed: Callable[[Case], bool], asks: str) -> Rule:
+    judge = _judged_by(name, needed)
+    return Rule(name.value, judge, "min_scored_answers", asks, "answers", Direction.MINIMUM, about_answers=True)
+
+
+RULES = (
+    _row(
+        AnswerRule.TOKENS,
+        _always,
+        "The candidate's greedy tokens must be the baseline's choice, or within a tie: the baseline scores the "
+        "candidate's own token ids. What a tie is follows from the baseline's own answers in the same pass.",
+    ),
+    _row(
+        AnswerRule.LAW,
+        _when_sampled,
+        "Sampled tokens must be drawn by the baseline's probabilities, and none from outside the nucleus. The e-value "
+        "is valid at any time; it exceeds 200 by chance in at most 1 of 200 passes.",
+    ),
+    _row(
+        AnswerRule.RENDERING,
+        _never,
+        "Equal token ids must give the same text, reasoning, tool calls and finish reason, streamed or not.",
+    ),
+    _row(
+        AnswerRule.VALIDITY,
+        _always,
+        "JSON must match its schema, tool calls name a known tool with valid arguments, and no call leak into the "
+        "text; no repetition loops, cut-off documents and failed requests that the baseline has not (McNemar's exact "
+        "test at 0.5 % for each kind).",
+    ),
+    _row(
+        AnswerRule.SESSIONS,
+        _never,
+        "A turn asked again at the end, when others have used the cache, must be answered as the baseline would.",
+    ),
+    _row(
+        AnswerRule.SEEDS,
+        _never,
+        "A request that is sampled several times must not give the same surprising answer twice.",
+    ),
+    _row(
+        AnswerRule.STARTS,
+        _never,
+        "A second start of the candidate must give the same answers wherever no tie is near.",
+    ),
+)
