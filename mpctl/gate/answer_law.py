@@ -176,7 +176,7 @@ def _of_classes(
     rows = np.arange(len(own))
     law = np.concatenate([weights, unlisted[:, None]], axis=1)
     squares = (law**2).sum(axis=1, keepdims=True)
-    law = law * (1.0 + variance * (squares - law))
+    law = law * np.maximum(1.0 + variance * (squares - law), 0.0)
     hits = tops == own[:, None]
     hits &= weights > 0.0
     chosen = np.where(hits.any(axis=1), hits.argmax(axis=1), law.shape[1] - 1)

@@ -45,12 +45,11 @@ def tie_of(pairs: Iterable[Pair]) -> Tie | None:
     """Return the margin of ties by the baseline's own greedy answers; None without one that was scored."""
     largest, answers, shifts = 0.0, 0, list[float]()
     for pair in pairs:
-        if pair.own is None or not pair.ask.greedy:
-            continue
+        if pair.own is None or not pair.ask.greedy or pair.ask.constrained:
+            continue  # a grammar's mask is in the log probabilities of decoding, and in no score (vLLM 0.32)
         shifts += [abs(a - b) for a, b in _reported(pair.baseline, pair.own) if _MIDDLING[0] <= b <= _MIDDLING[1]]
-        if not pair.ask.constrained:
-            answers += 1
-            largest = max((largest, *pair.own.margins))
+        answers += 1
+        largest = max((largest, *pair.own.margins))
     if not answers:
         return None
     shifts.sort()

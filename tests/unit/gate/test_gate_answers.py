@@ -62,6 +62,13 @@ def wrong(margin, number=0, ask=OWN, **changes):
     )
 
 
+def test_a_grammar_that_only_decoding_knows_does_not_widen_ties():
+    masked = replace(OWN, body={**OWN.body, "response_format": {"type": "json_object"}})
+    certain = answer(ask=masked, logprobs=(-0.06,) * 4, best=(-0.06,) * 4)
+    pairs = [Pair(n, masked, certain, certain, scored(logprobs=(-2.9,) * 4)) for n in range(4)]
+    assert passed(*pairs).tie == passed().tie
+
+
 def test_a_tie_is_no_fault_and_a_wide_margin_is_one():
     tie, fault = passed(wrong(0.9)), passed(wrong(1.1))
     assert (tie.findings, tie.tied, tie.equal) == ((), 1, 4)
@@ -298,4 +305,6 @@ def test_a_planted_fault_is_refused_by_its_rule(name, rule):
 def test_equal_engines_are_not_refused(noise):
     pairs, _, _ = simulated_pass(None, size=16, noise=noise, seed=5)
     check = examine(pairs, fidelity="full", level=Level.IDS)
-    assert not to_confirm(check) and not any(count.missing for count in check.rules.values())
+    check = confirm(check, pairs, repeats_of(None, to_confirm(check), pairs, asks_of(16, seed=5), noise))
+    assert not any(refusing(check, rule) for rule in AnswerRule)
+    assert not any(count.missing for count in check.rules.values())

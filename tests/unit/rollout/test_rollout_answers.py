@@ -56,6 +56,17 @@ def test_a_pass_that_is_off_sends_nothing():
 
 
 @both
+def test_wrong_answers_are_refused_before_any_speed_and_the_service_comes_back(strategy):
+    memory = MemoryWorld(WRONG)
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.REJECTED
+    assert "judge" not in done.done
+    assert not [prompt for manifest, prompt in memory.meter.sent if manifest == CANDIDATE_TEXT]
+    assert memory.disk.text == BASELINE_TEXT and len(memory.disk.engines) == 1
+    assert memory.endings() == ["rejected", "rolled back"]
+
+
+@both
 def test_a_killed_pass_is_asked_again_or_says_that_it_could_not_be(strategy):
     whole = MemoryWorld(FASTER)
     rollout(whole, strategy)
