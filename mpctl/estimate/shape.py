@@ -6,8 +6,9 @@ per layer).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -41,7 +42,9 @@ class Shape:
 
     ``hybrid``: some layers keep a sliding window or a state instead of the whole context, so bytes per token are an
     upper bound. ``tied``: input and output embeddings are one matrix. ``active_params_b``, ``experts`` and
-    ``experts_per_token``: of a mixture of experts.
+    ``experts_per_token``: of a mixture of experts. ``full_layers``: those that keep the whole context; ``window``
+    tokens in the others, or ``state_mb`` for each request in all of them together. ``latent``: elements per token and
+    layer of a compressed KV (MLA). ``precision`` of the published checkpoint.
     """
 
     layers: int
@@ -57,6 +60,25 @@ class Shape:
     active_params_b: float | None = None
     experts: int | None = None
     experts_per_token: int | None = None
+    full_layers: int | None = None
+    window: int | None = None
+    latent: int | None = None
+    state_mb: float = 0.0
+    precision: str | None = None
+
+    @property
+    def keeping(self) -> float:
+        """Layers that keep the whole context; half of those of a hybrid whose layers are unknown."""
+        return self.full_layers or self.layers * (0.5 if self.hybrid and self.latent is None else 1.0)
+
+    def kv_elements(self) -> float:
+        """Elements of KV that one token adds, over all layers."""
+        return self.keeping * (self.latent or 2 * self.kv_heads * self.head_dim)
+
+    def window_elements(self) -> float:
+        """Elements that the windows of one request hold."""
+        kept = 0 if self.full_layers is None else self.layers - self.full_layers
+        return kept * (self.window or 0) * 2 * self.kv_heads * self.head_dim
 
     @property
     def bf16_gib(self) -> float | None:
@@ -88,7 +110,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         return None
     if nested is not config and "transformer_layer_config" in config:
         layers = _whole(config, "num_hidden_layers") or layers
-    return Shape(
+    shape = Shape(
         layers=layers,
         hidden=hidden,
         heads=heads,
@@ -97,7 +119,22 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         vocab=vocab,
         intermediate=_whole(nested, "intermediate_size"),
         hybrid=_is_hybrid(nested),
+        experts=next(filter(None, (_whole(nested, key) for key in _EXPERTS)), None),
     )
+    return _listed_as(shape)
+
+
+# Keys of config.json that count the experts of a layer.
+_EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts")
+
+
+def _listed_as(shape: Shape) -> Shape:
+    """The table's row of the same dimensions, which knows what a config.json does not say; else the shape itself."""
+    same = ("layers", "hidden", "heads", "kv_heads", "vocab", "experts")
+    for fields in _table()["models"].values():
+        if all(fields.get(name) == getattr(shape, name) for name in same):
+            return replace(Shape(**fields), precision=None)  # how it is stored, its own files say
+    return shape
 
 
 def _is_hybrid(config: Mapping[str, Any]) -> bool:
@@ -113,32 +150,6 @@ def _whole(config: Mapping[str, Any], key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-# GPU names in nvidia-smi, DRA's productName and publications, where they differ from the table's
-# name; lower case, words joined by hyphens.
-_PRODUCTS = {
-    "a100": "A100-80GB-SXM",
-    "a100-40gb": "A100-40GB-SXM",
-    "a100-80gb": "A100-80GB-SXM",
-    "tesla-a100": "A100-40GB-SXM",
-    "h100-mega-80gb": "H100-SXM",
-    "a100-sxm4-40gb": "A100-40GB-SXM",
-    "a100-sxm4-80gb": "A100-80GB-SXM",
-    "b200": "B200-SXM",
-    "b200-hgx": "B200-SXM",
-    "geforce-rtx-3090": "RTX-3090",
-    "geforce-rtx-4090": "RTX-4090",
-    "h100": "H100-SXM",
-    "h100-80gb": "H100-SXM",
-    "h100-80gb-hbm3": "H100-SXM",
-    "h100-80gb-sxm": "H100-SXM",
-    "h100-94gb": "H100-SXM-94",
-    "h100-nvl": "H100-SXM-94",
-    "h100-sxm5": "H100-SXM",
-    "h200": "H200-SXM",
-    "h200-141gb": "H200-SXM",
-}
-
-
 @cache
 def _table() -> dict[str, Any]:
     import yaml
@@ -150,7 +161,11 @@ def _table() -> dict[str, Any]:
 
 # Spellings of a family that has the dimensions of another, and names with and without the fine-tune's suffix.
 _SAME = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("meta-llama/llama-3-", "meta-llama/llama-3.1-"))
-_SUFFIXES = ("-instruct", "-base", "-fp8", "-instruct-2507", "-instruct-fp8", "-awq")
+# Endings that say how a checkpoint was tuned or stored, and prefixes of a republished one.
+_SUFFIX = re.compile(
+    r"[-_.](instruct|base|it|chat|bf16|fp8|fp8[-_]dynamic|awq|gptq|int4|int8|4bit|bnb|nvfp4|mxfp4|w4a16|w8a8|dynamic|"
+    r"quantized|gguf|unsloth|2507|2512|hf)$"
+)
 
 
 @dataclass(frozen=True)
@@ -168,7 +183,7 @@ class Gpu:
 def model_shape(name: str | None) -> Shape | None:
     """The dimensions of ``organisation/model``, matched without regard to case; None when it is not in the table.
 
-    A model and its instruction-tuned or quantized form have the same dimensions.
+    A model, its instruction-tuned and its quantized forms, by whoever published them, have the same dimensions.
     """
     wanted = (name or "").lower()
     known = {row.lower(): fields for row, fields in _table()["models"].items()}
@@ -177,21 +192,24 @@ def model_shape(name: str | None) -> Shape | None:
     dimensions = known.get(wanted)
     if dimensions is None:
         bare = _bare(wanted)
-        dimensions = next((fields for row, fields in known.items() if _bare(row) == bare), None)
+        dimensions = next((fields for row, fields in known.items() if _bare(row) == bare), None) if wanted else None
     return None if dimensions is None else Shape(**dimensions)
 
 
 def _bare(name: str) -> str:
-    suffix = max((ending for ending in _SUFFIXES if name.endswith(ending)), key=len, default="")
-    return name.removesuffix(suffix)
+    """The model's own name: without its organisation, and without what tuning and quantization append."""
+    bare = name.rpartition("/")[2].removeprefix("meta-")
+    while (shorter := _SUFFIX.sub("", bare)) != bare:
+        bare = shorter
+    return bare
 
 
 def find_gpu(product: str | None) -> Gpu | None:
     """A GPU by the table's name or the product's own, with or without a remark in brackets; None when it is not in the
     table."""
-    plain = (product or "").lower().partition("(")[0].strip().removeprefix("nvidia")
+    plain = (product or "").lower().partition("(")[0].strip().removeprefix("nvidia").strip().removeprefix("amd")
     wanted = "-".join(plain.replace("-", " ").split())
-    wanted = _PRODUCTS.get(wanted, wanted).lower()
+    wanted = _table()["products"].get(wanted, wanted).lower()
     for known, fields in _table()["gpus"].items():
         if known.lower() == wanted:
             return Gpu(known, **fields)

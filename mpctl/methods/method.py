@@ -77,6 +77,7 @@ class Method:
     own_confidence: bool = False  # it does so by a confidence that the draft learned, not by its probabilities
     v1_runner: bool = True  # Model Runner V1 has a proposer
     v2_runner: bool = True
+    notice: str = ""  # patents or revenue limits on its use, for people to check; never recommended first
     published_ratios: bool = False  # ratios with a baseline were published, so a prediction can rest on them
 
     @property

@@ -60,6 +60,8 @@ _ROWS = (
         floor=ReleaseFloor((0, 12, 0), "vLLM PR #25784"),
         key_groups=frozenset({"trees"}),
         remembers_answers=True,
+        # Snowflake's, granted 2026-03-10
+        notice="US patent 12,572,745 covers suffix lookup combined with a draft model; have it checked",
         k_from="method",
         disables_async_scheduling=True,
         busy_above=20,

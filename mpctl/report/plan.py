@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Record = Mapping[str, Any]
+Rows = list[list[str]]
 _NO_CALL = "measure first"
 
 
@@ -53,6 +54,85 @@ def chosen(method: Record) -> list[Record]:
     """The answers that are advised: one per concurrency."""
     best = {(choice["concurrency"], choice["k"]) for choice in method["best"]}
     return [answer for answer in method["answers"] if (answer["concurrency"], answer["k"]) in best]
+
+
+def answer_line(record: Record) -> str:
+    """What to do, because of what: the first sentence of a plan."""
+    methods = record["methods"]
+    usable = [method for method in methods if method.get("best") and method.get("canRun", True)]
+    if not usable:
+        return f"No figure: {_missing(methods[0])}." if methods else "No method was asked for."
+    calls = {method["best"][-1]["call"] for method in usable}
+    first = next((method for method in usable if not method["notice"]), usable[0])
+    last = first["best"][-1]
+    name, ratio = f"{first['method']} with K={last['k']}", band(last["throughputRatio"])
+    where = f"at concurrency {last['concurrency']:g}"
+    if last["call"] == "gain":
+        return f"Turn on {name}: throughput ratio {ratio} {where}, by {first['levelMeans']}."
+    if calls == {"loss"}:
+        return f"Leave speculation off: the best, {name}, has throughput ratio {ratio} {where}."
+    return f"Measure first, {name}: throughput ratio {ratio} {where} is a screening; missing: {_missing(first)}."
+
+
+def summary_rows(record: Record) -> Rows:
+    """One row per method, the best first: draft, K, ratio at the lowest and the highest concurrency, call."""
+    ends = next(([c["concurrency"] for c in m["best"]] for m in record["methods"] if m.get("best")), [])
+    ends = list(dict.fromkeys((*ends[:1], *ends[-1:])))
+    rows = [["METHOD", "DRAFT", *(f"RATIO AT {end:g}" for end in ends), "CALL"]]
+    for rank, method in enumerate(record["methods"], 1):
+        draft = (method.get("draft") or "-").rpartition("/")[2]
+        if not method.get("best"):
+            rows.append([f"{rank} {method['method']}", draft, *("-" for _ in ends), "no figure, see below"])
+            continue
+        choices = {choice["concurrency"]: choice for choice in method["best"]}
+        call = choices[ends[-1]]["call"] if method.get("canRun", True) else "cannot run"
+        lacks = f": {_missing(method)}" if call in (_NO_CALL, "cannot run") else ""
+        ratios = [band(choices[end]["throughputRatio"]) for end in ends]
+        rows.append([f"{rank} {method['method']} K={choices[ends[-1]]['k']}", draft, *ratios, call + lacks])
+    return rows
+
+
+def _missing(method: Record) -> str:
+    """What keeps a method from a call, in a few words."""
+    if method.get("refused"):
+        return str(method["refused"]["reason"])
+    if not method.get("canRun", True):
+        return ", ".join(finding["id"] for finding in method["findings"] if finding["severity"] == "refuse")
+    last = method["best"][-1]
+    answer = next(a for a in chosen(method) if a["concurrency"] == last["concurrency"])
+    if answer["level"] == "L0":
+        return "own acceptance"
+    return next((gap["reason"] for gap in answer["outsideTheEvidence"]), "a pair, as the band includes 1")
+
+
+def summary_lines(record: Record) -> Iterator[str]:
+    """Break-even per method, what a method's licence or patents limit, cost, and the command that settles it."""
+    usable = [method for method in record["methods"] if method.get("best")]
+    needed = [
+        f"{method['method']} {even['tokensPerStep']:.2f} of {even['assumed']:.2f} ({even['acceptanceRate']:.0%})"
+        if even["tokensPerStep"]
+        else f"{method['method']} none"
+        for method in usable
+        for even in (method["best"][-1]["breakEven"],)
+    ]
+    if needed:
+        at = f"{usable[0]['best'][-1]['concurrency']:g}"
+        yield f"break-even at concurrency {at}, tokens per step of those expected (accepted): {'; '.join(needed)}"
+    without: dict[str, list[str]] = {}
+    for method in record["methods"]:
+        if refused := method.get("refused"):
+            reason = f"{refused['reason']}; {refused['hint']}" if refused["hint"] else refused["reason"]
+            without.setdefault(reason, []).append(method["method"])
+    for reason, names in without.items():
+        yield f"{', '.join(names)}, no figure: {reason}"
+    for method in record["methods"]:
+        if method["notice"]:
+            yield f"{method['method']}: {method['notice']}"
+    if usable:
+        yield from cost_lines(usable[0])
+    yield from hosted_lines(record)
+    if record["settles"]:
+        yield f"what would settle it: {record['settles']}"
 
 
 def best_lines(method: Record) -> Iterator[str]:
@@ -105,7 +185,6 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"K by load: {method['schedule']}"
     for advice in method.get("advice") or ():
         yield f"{advice['rule']}: {advice['text']} ({advice['source']})"
-    yield from cost_lines(method)
 
 
 def cost_lines(method: Record) -> Iterator[str]:
@@ -222,10 +301,6 @@ def head_lines(record: Record) -> Iterator[str]:
         f"GPU {record['gpu']}, prompts of {record['promptTokens']:.0f} tokens, answers of {record['outputTokens']:.0f}"
     )
     yield from record["notes"]
-    yield from hosted_lines(record)
-
-
-Rows = list[list[str]]
 
 
 @dataclass(frozen=True)
@@ -241,54 +316,49 @@ class Section:
 
 @dataclass(frozen=True)
 class Page:
-    """A plan, or the comparison of earlier ones, which has ``rows`` and no section."""
+    """A plan, or the comparison of earlier ones, which has no section. ``answer``: the sentence that comes first;
+    ``rows``: the table that compares, ``below`` it what it rests on and what would settle it."""
 
     title: str
     head: tuple[str, ...]
     sections: tuple[Section, ...] = ()
     rows: Rows | None = None
+    answer: str = ""
+    below: tuple[str, ...] = ()
 
 
 def page_of(record: Record) -> Page:
     """The page of a record."""
     if "history" in record:
         return Page(title_of(record), tuple(history_lines(record)), rows=history_rows(record))
-    sections: list[Section] = []
-    for method in methods_of(record):
-        sections.append(_section(method, sections))
-    return Page(title_of(record), tuple(head_lines(record)), tuple(sections))
+    sections = tuple(map(_section, methods_of(record)))
+    if "cells" in record:
+        return Page(title_of(record), tuple(head_lines(record)), sections)
+    rows, below = summary_rows(record), tuple(summary_lines(record))
+    return Page(title_of(record), tuple(head_lines(record)), sections, rows, answer_line(record), below)
 
 
-def _section(method: Record, before: Sequence[Section]) -> Section:
+def _section(method: Record) -> Section:
     title, runs = headline(method), tuple(run_lines(method))
     if not method.get("answers"):
         return Section(title, runs)
-    figures = _figures(method)
-    twin = next((s.answered for s in before if s.answered is not None and _figures(s.answered) == figures), None)
-    if twin is not None and "cells" not in method:
-        reason = f"the figures of {twin['method']}: one term predicts both, and only a measurement tells them apart"
-        return Section(title, runs, (), (reason, *outside_lines(method)), method)
     return Section(title, runs, tuple(tables(method)), tuple(detail_lines(method)), method)
 
 
-def _figures(method: Record) -> list[Record]:
-    named = ("concurrency", "k", "throughputRatio", "timePerTokenRatio")
-    return [{name: answer[name] for name in named} for answer in method["answers"]]
-
-
-def plan_text(page: Page, table: Callable[[Rows, str], str], width: int) -> str:
-    """The page for a terminal of that width; ``table`` aligns and indents a table."""
-    title = f"Plan: {page.title}"
+def plan_text(page: Page, table: Callable[[Rows, str], str], width: int, *, details: bool) -> str:
+    """The page for a terminal of that width; ``table`` aligns and indents a table. The sections only as ``details``."""
+    parts = [f"Plan: {page.title}", page.answer and _wrapped([page.answer], width, "")]
     if page.rows is not None:
-        return "\n".join([title, table(page.rows, ""), _wrapped(page.head, width, "")])
-    parts = [title, _wrapped(page.head, width)]
-    for section in page.sections:
+        parts += [_wrapped(page.head, width), "", table(page.rows, ""), "", _wrapped(page.below, width)]
+    else:
+        parts.append(_wrapped(page.head, width))
+    for section in page.sections if details else ():
         parts += ["", section.title, _wrapped(section.runs, width)]
         for rows in section.tables:
             parts += ["", table(rows, "  ")]
         if section.details:
             parts += ["", _wrapped(section.details, width)]
-    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1]))
+    return "\n".join(part for index, part in enumerate(parts) if part or (index and parts[index - 1])).rstrip("\n")
 
 
 def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
@@ -303,9 +373,10 @@ def _wrapped(lines: Sequence[str], width: int, indent: str = "  ") -> str:
 def plan_markdown(page: Page) -> str:
     """The page as Markdown."""
     parts = [f"# Plan: {_escaped(page.title)}\n"]
+    parts += [_escaped(page.answer) + "\n"] if page.answer else []
     if page.rows is not None:
         parts.append(_table(page.rows) + "\n")
-    parts += _items(page.head)
+    parts += _items((*page.head, *page.below))
     for section in page.sections:
         parts += [f"\n## {_escaped(section.title)}\n", *_items(section.runs)]
         parts += ["\n" + _table(rows) + "\n" for rows in section.tables]

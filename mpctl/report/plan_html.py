@@ -27,9 +27,11 @@ _W, _H, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 260, 48, 16, 16, 36
 def plan_html(page: Page) -> str:
     """The whole page."""
     body = [f"<h1>Plan: {html.escape(page.title)}</h1>"]
+    if page.answer:
+        body.append(f"<p><b>{html.escape(page.answer)}</b></p>")
     if page.rows is not None:
         body.append(_table(page.rows))
-    body.append(_list(page.head))
+    body.append(_list((*page.head, *page.below)))
     for section in page.sections:
         body += [f"<h2>{html.escape(section.title)}</h2>", _list(section.runs)]
         if section.answered is not None:

@@ -182,13 +182,19 @@ def _acceptance(run: Run, method: str) -> Acceptance | None:
     return acceptance_in(Window.total(windows), method) if windows else None
 
 
-def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: int) -> Acceptance | None:
+def acceptance_for(
+    request: PlanRequest, change: Change, evidence: Evidence, k: int, *, thinking: bool
+) -> Acceptance | None:
     """Return the acceptance of a method: as given, as measured, as published for its draft, or of a class of traffic.
 
     Raises:
-        InputError: the given rates are impossible.
+        InputError: the given rates are impossible, or a class of traffic is given beside them.
     """
     method = change.spec.method
+    if request.rates and request.traffic is not None:
+        raise InputError("--acceptance and --traffic are both given", field="--traffic", hint="keep one of them")
+    if request.coverage is not None and not request.rates:
+        raise InputError("says nothing without --acceptance", field="--coverage", hint="--acceptance 0.7,0.5,0.3")
     if request.rates:
         wrong = check_rates(request.rates)
         if wrong is not None:
@@ -202,7 +208,7 @@ def acceptance_for(request: PlanRequest, change: Change, evidence: Evidence, k: 
     published = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
     if published is not None:
         return published
-    return None if request.traffic is None else class_acceptance(method, request.traffic, k)
+    return None if request.traffic is None else class_acceptance(method, request.traffic, k, thinking=thinking)
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpctl import commands
 from mpctl.app.change import Change
 from mpctl.app.files import read_file
 from mpctl.estimate.memory import Estimate
 from mpctl.estimate.payoff.advice import Advice
 from mpctl.estimate.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.estimate.payoff.predict import Band
+from mpctl.estimate.payoff.scenario import LOOKUPS
+from mpctl.methods import METHODS
 from mpctl.report.cost import Prices, read_prices, shipped_prices
 
 
@@ -120,14 +124,21 @@ class MethodPlan:
         return self.change is None or bool(self.change.refusals)
 
     @property
-    def rank(self) -> tuple[bool, float]:
-        """Sorts methods, the best first: those that can run, by the throughput ratio at the highest concurrency."""
-        last = self.last
-        return self.refused, -(last.entry.prediction.throughput.value if last else 0.0)
+    def notice(self) -> str:
+        """A limit of patents or revenue on the method."""
+        return METHODS[self.method].notice
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool, float]:
+        """Sorts methods, the best first: those that can run, have a figure and no limit of patents or revenue, by the
+        mean throughput ratio over all concurrencies."""
+        choices = self.grid.choices if self.grid else ()
+        mean = sum(math.log(choice.entry.prediction.throughput.value) for choice in choices)
+        return self.refused, not choices, bool(self.notice), -mean / max(len(choices), 1)
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        record: dict[str, Any] = {"method": self.method}
+        record: dict[str, Any] = {"method": self.method, "notice": self.notice}
         if self.change is not None:
             record |= {
                 "speculation": self.change.spec.config(),
@@ -181,6 +192,22 @@ class ServicePlan:
         """The first method that can run and has a figure."""
         return next((method for method in self.methods if not method.refused and method.grid is not None), None)
 
+    @property
+    def settles(self) -> str:
+        """The one command that would settle what is open for the best method; empty where nothing can be said."""
+        best = self.best
+        if best is None or best.grid is None:
+            return ""
+        entry, spec = best.grid.choices[-1].entry, ("--spec", best.method)
+        if entry.level == "L0":
+            source = "--transcripts log.jsonl" if best.method in LOOKUPS else "--prompts traffic.jsonl"
+            words = ("plan", self.name, *spec, "--measure", *source.split())
+        elif entry.call == "gain":
+            words = ("rollout", self.name, *spec)
+        else:
+            words = ("bench", self.name, *spec, "--concurrency", f"{entry.cell.concurrency:g}")
+        return commands.line(*words, namespace=self.namespace)
+
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
         return {
@@ -190,5 +217,6 @@ class ServicePlan:
             "promptTokens": self.prompt,
             "outputTokens": self.output,
             "notes": list(self.notes),
+            "settles": self.settles,
             "methods": [method.to_record() for method in self.methods],
         }

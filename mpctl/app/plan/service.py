@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,20 +14,21 @@ from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan, cost_
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
-from mpctl.estimate.facts import served_numbers
-from mpctl.estimate.memory import Estimate, read_log
+from mpctl.estimate.facts import facts_of, served_numbers
+from mpctl.estimate.memory import read_log
 from mpctl.estimate.payoff.advice import advice, schedule
 from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
-from mpctl.estimate.payoff.scenario import DRAFT_MODELS, FREE, Scenario, is_known
-from mpctl.estimate.shape import Gpu, find_gpu, gpus, model_shape
+from mpctl.estimate.payoff.scenario import DRAFT_MODELS, FREE, Scenario, fault, is_known, misfit, precision_of
+from mpctl.estimate.shape import GIB, Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 
 _KS = (1, 2, 3, 4, 5, 6, 7)
 # A desktop processor of this decade; only what is measured says more.
-_PROCESSOR = Gpu(CPU, 8.0, 30.0, 0.5)
+_PROCESSOR = Gpu(CPU, math.inf, 30.0, 0.5)  # its KV pool is a setting of its own
 _PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor")
-_PRECISIONS = ("fp8", "awq", "gptq", "mxfp4", "nvfp4", "int8", "int4")
+# Flags that keep weights elsewhere than on the GPUs of tensor parallelism.
+_SPREADS = ("pipeline-parallel-size", "cpu-offload-gb", "enable-expert-parallel")
 _NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 
 
@@ -147,7 +149,7 @@ class Planner:
             cost=cost_of(last, cell.gpu.name, cell.gpus, self._prices, tokens_per_s=rate),
             advice=advice(cell, classes=self.lengths.classes, temperature=request.temperature),
             schedule=schedule(grid.choices, cell.engine),
-            assumed=() if cell.pool is not None else ("KV pool estimated from the GPU's specification",),
+            assumed=() if cell.pool is not None else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
         )
 
     def _needs(self, change: Change) -> Needs:
@@ -178,7 +180,8 @@ class Planner:
                 hint = "--draft-listing FILE names them"
                 return Refusal(f"the dimensions of the draft {change.draft_name} are unknown", hint)
         k = request.ks[0] if request.ks else change.spec.k or 5
-        acceptance = acceptance_for(request, change, self.evidence, k)
+        thinking = facts_of(target.service, target=facts).thinking is True
+        acceptance = acceptance_for(request, change, self.evidence, k, thinking=thinking)
         if acceptance is None:
             return Refusal(
                 f"nothing is known of how much {method} is accepted",
@@ -186,10 +189,11 @@ class Planner:
                 "0.7,0.5,0.3",
             )
         numbers = served_numbers(target.service, facts)
-        pool, draft_pool = self.evidence.pools.get(method) or _pools(change.checked.memory, self._log.tokens)
+        pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
         quantised = facts.quantization if facts and facts.quantization not in (None, "none") else None
-        text = f"{quantised or ''} {target.model or ''}".lower()
-        return Scenario(
+        converted = target.service.command.get("quantization")
+        weights = facts.weight_gib if facts and not converted else None
+        cell = Scenario(
             target=shape,
             gpu=self.gpu,
             method=method,
@@ -200,17 +204,20 @@ class Planner:
             acceptance=acceptance,
             gpus=numbers.tensor_parallel,
             draft=draft,
-            precision=next((precision for precision in _PRECISIONS if precision in text), "bf16"),
+            precision=precision_of(f"{converted or ''} {quantised or ''} {target.model or ''}", shape),
             kv_element_bytes=float(numbers.kv_element_bytes),
+            weights_gb=weights and weights * GIB / 1e9,
             pool=pool,
             draft_pool=draft_pool,
+            utilisation=numbers.utilisation,
+            max_num_seqs=numbers.max_num_seqs,
+            max_model_len=numbers.max_model_len,
             engine=parse_version(target.engine),
         )
-
-
-def _pools(memory: Estimate | None, logged: int | None) -> tuple[float | None, float | None]:
-    """The middle of the estimate; what the engine logged without one, or where its pessimistic end is empty."""
-    if memory is None or min(memory.before.low, memory.after.low) <= 0:
-        return logged, None
-    before, after = memory.before, memory.after
-    return (before.low + before.high) / 2, (after.low + after.high) / 2
+        wrong = fault(cell, request.ks or (k,), request.concurrency)
+        if wrong is not None:
+            field = wrong[0].rpartition(".")[2].replace("_", "-")
+            raise InputError(wrong[1], field=f"--{field}")
+        spread = any(target.service.command.has(flag) for flag in _SPREADS)
+        found = None if spread else misfit(cell)
+        return cell if found is None else Refusal(f"{target.model or 'the target'} {found.reason}", found.hint)

@@ -51,9 +51,9 @@ def plan(
       mpctl plan --cell cells.yaml -o json             any target, draft and GPU
       mpctl plan qwen --history                        how right earlier predictions were
 
-    One page: can it run, does it fit, throughput and time-per-token ratio by concurrency and K with 90 % bands, the
-    smallest K that is as good as the best, where the gain ends, cost, and what would change the answer. A gain is only
-    called on acceptance measured on your own traffic; a class of traffic or a published figure is screening.
+    First the answer, then a table of the methods with 90 % bands, and the command that would settle it. One method,
+    or -v, shows the details: can it run, does it fit, both ratios by concurrency and K, where the gain ends, what
+    would change it. A gain is only called on acceptance measured on your own traffic; the rest is screening.
     """
     if cell is not None:
         from mpctl.app.plan import cells
@@ -71,7 +71,7 @@ def plan(
         "Plan",
         record=lambda: record,
         names=lambda: [f"method/{method['method']}" for method in record.get("methods", ())],
-        table=lambda _wide: _text(record),
+        table=lambda _wide: _text(record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2),
     )
     form = form or "table"
     text = _PAGES[form](record) if form in _PAGES else render(form, result, context.terminal.page_width)
@@ -82,6 +82,8 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
     methods = tuple(text.strip() for text in request.speculation.method.split(",") if text.strip())
     if not methods:
         raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
+    if "auto" in methods:
+        raise InputError("auto is a choice of rollout", field="--spec", hint="--spec all compares the methods")
     return replace(request, methods=methods)
 
 
@@ -98,16 +100,19 @@ def _markdown(record: Mapping[str, Any]) -> str:
     return plan_markdown(page_of(record))
 
 
-def _text(record: Mapping[str, Any]) -> str:
+def _text(record: Mapping[str, Any], *, details: bool) -> str:
     from mpctl.report.plan import page_of, plan_text
 
-    return plan_text(page_of(record), _table, page_width(_WIDTH))
+    width = 1000 if "history" in record else _WIDTH
+    return plan_text(
+        page_of(record), lambda rows, indent: _table(rows, indent, width), page_width(_WIDTH), details=details
+    )
 
 
 _PAGES = {"html": _html, "md": _markdown}  # formats of a plan beside those of every result
 
 
-def _table(rows: list[list[str]], indent: str) -> str:
-    """A table indented as a whole; -o json has what a narrow terminal wraps."""
-    with page(page_width(1000) - len(indent) if page_width(1000) < 1000 else None):
+def _table(rows: list[list[str]], indent: str, width: int) -> str:
+    """A table indented as a whole and wrapped to the page, at most ``width``; -o json has every figure."""
+    with page(page_width(width) - len(indent)):
         return "\n".join(indent + line if line else line for line in columns(rows).split("\n"))

@@ -62,11 +62,11 @@ Level = Literal["L0", "L1", "L2"]
 LEVELS: dict[Level, str] = {
     "L0": "a class of traffic or a published figure: screening, no promise",
     "L1": "acceptance measured on your own traffic",
-    "L2": "acceptance and one pair measured on your own traffic",
+    "L2": "a pair of arms measured on your own traffic",
 }
 
 CPU = "CPU"
-_LONGEST_PROMPT = 2000
+LONGEST_PROMPT = 2000
 _MOST_LOAD = 2.0  # tokens per step over the knee
 _REACH = 2.0  # times the largest concurrency that was measured
 
@@ -95,16 +95,18 @@ class Outside:
 
 
 def level_of(cell: Scenario, pairs: Sequence[MeasuredPair]) -> Level:
-    """The level of a cell: L2 needs a pair at no less than half its concurrency, of the same method."""
-    if any(pair.method == cell.method and pair.concurrency * _REACH >= cell.concurrency for pair in pairs):
+    """The level of a cell: L2 needs a pair of the same method at no less than half its concurrency and half its K."""
+    mine = [pair for pair in pairs if pair.method == cell.method and pair.k * _REACH >= cell.k]
+    if any(pair.concurrency * _REACH >= cell.concurrency for pair in mine):
         return "L2"
     return "L1" if cell.acceptance.origin == "measured" else "L0"
 
 
-def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair]) -> tuple[Outside, ...]:
-    """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it."""
+def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound: bool) -> tuple[Outside, ...]:
+    """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it.
+    ``bound``: the KV pool limits the batch."""
     mine = [pair for pair in pairs if pair.method == cell.method]
-    if any(pair.concurrency == cell.concurrency for pair in mine):
+    if any(pair.concurrency == cell.concurrency and pair.k * _REACH >= cell.k for pair in mine):
         return ()
     at = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
     reasons = []
@@ -116,8 +118,12 @@ def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair]) -> tuple
         reasons.append(Outside(f"no published row covers {cell.precision} weights", at))
     if cell.target.hybrid:
         reasons.append(Outside("no published row covers a target with windowed or linear attention", at))
-    if cell.prompt > _LONGEST_PROMPT:
-        reasons.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {_LONGEST_PROMPT:,}", at))
+    if cell.prompt > LONGEST_PROMPT:
+        reasons.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", at))
+    if bound and cell.pool is None:
+        pool = cell.pool_ranges()[0].text("tokens")
+        give = "start the engine once: mpctl reads the pool from its log (in a file of cells: pool_tokens)"
+        reasons.append(Outside(f"the KV pool limits the batch and is estimated, {pool}", give))
     if load > _MOST_LOAD:
         reasons.append(Outside(f"{load:.1f} times the tokens per step at which compute takes over", at))
     reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH

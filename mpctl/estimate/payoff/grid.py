@@ -16,7 +16,7 @@ from mpctl.estimate.payoff.evidence import (
     level_of,
     outside,
 )
-from mpctl.estimate.payoff.predict import Band, Prediction, predict, throughput_point
+from mpctl.estimate.payoff.predict import Band, Prediction, break_even, predict, throughput_point
 from mpctl.estimate.payoff.scenario import LOOKUPS, Scenario, regime_of
 
 Call = Literal["gain", "loss", "measure first"]
@@ -42,12 +42,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Choice:
-    """For one concurrency: the smallest K within 2 % of the best, all K that are as good, and its entry."""
+    """For one concurrency: the smallest K within 2 % of the best, all K that are as good, and its entry. ``even``:
+    tokens per step at which it neither gains nor loses, None where no acceptance is enough."""
 
     concurrency: float
     k: int
     equal: tuple[int, ...]
     entry: Answer
+    even: float | None = None
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def answer(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] =
     """The prediction of one cell and its call."""
     prediction = predict(cell, posterior, pairs)
     level = level_of(cell, pairs)
-    unproven = outside(cell, prediction.load, pairs)
+    unproven = outside(cell, prediction.load, pairs, bound=prediction.pool_bound)
     regime = regime_of(cell, prediction.load, bound=prediction.pool_bound)
     return Answer(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
 
@@ -106,7 +108,8 @@ def table(
 ) -> Grid:
     """Every concurrency with every K of one method."""
     entries = tuple(answer(replace(cell, concurrency=float(c), k=k), posterior, pairs) for c in concurrency for k in ks)
-    choices = tuple(best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
+    best = (best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
+    choices = tuple(replace(choice, even=break_even(choice.entry.cell, posterior)) for choice in best)
     return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
 
 
@@ -216,12 +219,19 @@ def entry_record(entry: Answer) -> dict[str, Any]:
 
 def choice_record(choice: Choice) -> dict[str, Any]:
     """The advice for one concurrency."""
+    cell, even = choice.entry.cell, choice.even
+    drafted = cell.k * cell.acceptance.coverage_at(cell.k)
     return {
         "concurrency": choice.concurrency,
         "k": choice.k,
         "equalK": list(choice.equal),
         "throughputRatio": band_record(choice.entry.prediction.throughput),
         "call": choice.entry.call,
+        "breakEven": {
+            "tokensPerStep": None if even is None else round(even, 3),
+            "acceptanceRate": None if even is None else round((even - 1) / drafted, 3),
+            "assumed": round(cell.acceptance.tokens_per_step(cell.k), 3),
+        },
     }
 
 

@@ -15,9 +15,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpctl.estimate.payoff.evidence import CPU, MeasuredPair, Posterior
+from mpctl.estimate.payoff.evidence import CPU, LONGEST_PROMPT, MeasuredPair, Posterior
 from mpctl.estimate.payoff.roofline import Ratios, ratios
-from mpctl.estimate.payoff.scenario import LOOKUPS, Scenario, drafting_of, serving_of
+from mpctl.estimate.payoff.scenario import LOOKUPS, PRECISIONS, Scenario, drafting_of, serving_of
+from mpctl.methods import METHODS
 
 Vector = NDArray[np.float64]
 
@@ -25,9 +26,13 @@ _Z90 = 1.645
 _SCALE = 0.75
 _STEP = 0.02  # of a logarithm, for gradients
 # Standard deviation of the logarithm of tokens drafted per step, by how the acceptance is known.
-_ACCEPTANCE = {"measured": 0.06, "published": 0.30, "class": 0.58}
+_ACCEPTANCE = {"measured": 0.06, "published": 0.45, "class": 0.58}
+_LOOKUP_CLASS = 0.80  # of a lookup by its class: how much is copied differs more than how well a head guesses
 _HOST_BOUND = 0.30
+# Standard deviations outside the evidence: a mixture of experts at 16 requests and above; windows and states.
+_MIXTURE, _HYBRID = 0.20, 0.20
 _UNKNOWN_DEVICE = 0.5  # a CPU: nothing is known of it but what is measured
+_SURPRISE = 2.0  # mean square of residuals, in standard deviations, that a sound model may have by chance
 # Distances at which the correlation of the model's own error falls to 1/e.
 _REACH_CONCURRENCY, _REACH_K = math.log(4), 4.0
 
@@ -83,7 +88,28 @@ class _Linear:
 
 
 def predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Prediction:
-    """Ratios and bands of one cell; ``pairs``: measured ones of the same service."""
+    """Ratios and bands of one cell; ``pairs``: measured ones of the same service. Where an estimated pool limits the
+    batch, the bands span what its range allows."""
+    low, middle, high = cell.pool_cases()
+    least = _predict(low, posterior, pairs)
+    if not least.pool_bound or (low.pool, low.draft_pool) == (high.pool, high.draft_pool):
+        return least
+    point, most = _predict(middle, posterior, pairs), _predict(high, posterior, pairs)
+    cases = (least, point, most)
+    return replace(
+        point,
+        throughput=_spanning(point.throughput, [case.throughput for case in cases]),
+        time_per_token=_spanning(point.time_per_token, [case.time_per_token for case in cases]),
+        pool_bound=True,
+    )
+
+
+def _spanning(point: Band, bands: Sequence[Band]) -> Band:
+    return Band(point.value, min(band.low for band in bands), max(band.high for band in bands))
+
+
+def _predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]) -> Prediction:
+    """Ratios and bands with one figure for each pool."""
     covariance = np.array(posterior.covariance)
     here = _linear(cell, posterior)
     mine = [pair for pair in pairs if pair.method == cell.method]
@@ -111,6 +137,16 @@ def throughput_point(cell: Scenario, posterior: Posterior, pairs: Sequence[Measu
     if any(pair.method == cell.method for pair in pairs):
         return predict(cell, posterior, pairs).throughput.value
     return float(ratios(serving_of(cell), drafting_of(cell), posterior.values).throughput)
+
+
+def break_even(cell: Scenario, posterior: Posterior) -> float | None:
+    """Tokens per step at which throughput is the baseline's; None where even a perfect draft loses. The step's cost is
+    that of the cell: with a lookup, of its coverage."""
+    most = 1 + cell.k * cell.acceptance.coverage_at(cell.k)
+    yields = np.linspace(1.0, most, 201)
+    drafting = replace(drafting_of(cell), tokens_per_step=yields)
+    gains = np.ravel(ratios(serving_of(cell), drafting, posterior.values).throughput) >= 1
+    return float(yields[np.argmax(gains)]) if gains.any() else None
 
 
 def _linear(cell: Scenario, posterior: Posterior) -> _Linear:
@@ -142,8 +178,9 @@ def _updated_band(
         noise = np.diag([noise**2 for _, noise, _ in measured])
         cross = np.array([here.shared(point, which, covariance) for point in points])
         residuals = np.array([math.log(value) - point.logs[which] for point, _, value in measured])
-        # Residuals beyond the model's uncertainty show that it was too small: it grows with them.
-        scale = max(float(residuals @ np.linalg.solve(prior + noise, residuals)) / len(measured), 1.0)
+        # Residuals far beyond the model's uncertainty show that it was too small: it grows with them.
+        surprise = float(residuals @ np.linalg.solve(prior + noise, residuals)) / len(measured)
+        scale = max(surprise / _SURPRISE, 1.0)
         variance *= scale
         cross *= scale
         gain = np.linalg.solve(prior * scale + noise, cross)
@@ -157,6 +194,8 @@ def _acceptance_sd(cell: Scenario) -> float:
     """Standard deviation of the logarithm of accepted tokens per step."""
     known = _ACCEPTANCE[cell.acceptance.origin]
     drafts = cell.acceptance.drafts
+    if cell.acceptance.origin == "class" and cell.method in LOOKUPS:
+        return _LOOKUP_CLASS
     if cell.acceptance.origin == "measured" and drafts:
         mean = max(cell.acceptance.tokens_per_step(cell.k) - 1, 1e-3)
         sampled = math.sqrt(cell.k / drafts) / mean  # a draft accepts 0 to K tokens; its deviation is below sqrt(K)
@@ -170,7 +209,12 @@ def _discrepancy(cell: Scenario, ratios: Ratios, posterior: Posterior) -> float:
     load, host = float(np.ravel(ratios.load)[0]), float(np.ravel(ratios.host)[0])
     parts = [0.04, posterior.load_error * math.sqrt(min(1.5, load))]
     parts.append(0.10 if bool(np.ravel(ratios.bound)[0]) else 0.0)
-    parts.append(0.12 if (cell.target.experts or 0) > 1 else 0.0)
+    if (cell.target.experts or 0) > 1:  # four published rows at concurrency 1; above it, errors of 25 % were found
+        parts.append(0.12 + _MIXTURE * min(math.log(max(cell.concurrency, 1)) / math.log(16), 1.0))
+    parts.append(_HYBRID if cell.target.hybrid else 0.0)
+    parts.append(0.08 if PRECISIONS[cell.precision] < PRECISIONS["bf16"] else 0.0)
+    parts.append(0.05 * max(math.log2(cell.prompt / LONGEST_PROMPT), 0.0))
+    parts.append(0.0 if cell.method not in METHODS or METHODS[cell.method].published_ratios else 0.10)
     parts.append(0.08 if host > _HOST_BOUND else 0.0)
     parts.append(0.05 if cell.gpus > 1 and not cell.gpu.nvlink else 0.0)
     parts.append(0.05 if cell.method in LOOKUPS else 0.0)

@@ -16,6 +16,7 @@ from msgspec.structs import asdict
 
 from mpctl import commands
 from mpctl.errors import InputError
+from mpctl.estimate.memory import DEFAULT_UTILISATION
 from mpctl.estimate.payoff.evidence import MeasuredPair
 from mpctl.estimate.payoff.scenario import (
     CLASSES,
@@ -27,8 +28,11 @@ from mpctl.estimate.payoff.scenario import (
     Scenario,
     check_rates,
     class_acceptance,
+    fault,
     from_length,
     is_known,
+    misfit,
+    precision_of,
 )
 from mpctl.estimate.shape import Gpu, Shape, find_gpu, gpus, model_shape
 from mpctl.methods import parse_version
@@ -63,6 +67,10 @@ _Positive = Annotated[float, Meta(gt=0, le=1e15)]
 _Whole = Annotated[int, Meta(ge=1, le=10_000_000)]
 _K = Annotated[int, Meta(ge=1, le=64)]
 _Requests = Annotated[float, Meta(ge=1, le=100_000)]
+_Gigabytes = Annotated[float, Meta(gt=0.1, le=10_000)]
+_Utilisation = Annotated[float, Meta(gt=0, le=1)]
+_Sequences = Annotated[int, Meta(ge=1, le=100_000)]
+_Length = Annotated[int, Meta(ge=1, le=100_000_000)]
 _Tokens = Annotated[int, Meta(ge=0, le=10**12)]
 
 
@@ -124,6 +132,7 @@ class _Acceptance(Struct, rename={"origin": "from"}, forbid_unknown_fields=True)
     k: _K | None = None
     per_position: tuple[float, ...] = ()
     traffic: str | None = None
+    thinking: bool = False
 
 
 class _Pools(Struct, forbid_unknown_fields=True):
@@ -158,7 +167,10 @@ class _Cell(Struct, kw_only=True, forbid_unknown_fields=True):
     gpus: Annotated[int, Meta(ge=1, le=1024)] = 1
     precision: str | None = None
     kv_cache: Literal["bf16", "fp16", "fp8"] = "bf16"
-    weights_gb: _Positive | None = None
+    weights_gb: _Gigabytes | None = None
+    gpu_memory_utilization: _Utilisation = DEFAULT_UTILISATION
+    max_num_seqs: _Sequences | None = None
+    max_model_len: _Length | None = None
     engine: str | float | None = None
     requests: _Positive = math.inf
     measured: tuple[_Pair, ...] = ()
@@ -236,14 +248,23 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
         draft=draft,
         draft_params_b=head.params_b,
         draft_vocab=head.vocab,
-        precision=_precision(node, asked.precision, name, assumed),
+        precision=_precision(node, asked.precision, name, target, assumed),
         kv_element_bytes=1.0 if asked.kv_cache == "fp8" else 2.0,
         weights_gb=asked.weights_gb,
         pool=asked.pool_tokens.baseline,
         draft_pool=asked.pool_tokens.candidate,
+        utilisation=asked.gpu_memory_utilization,
+        max_num_seqs=asked.max_num_seqs,
+        max_model_len=asked.max_model_len,
         engine=_version(node, asked.engine),
         requests=asked.requests,
     )
+    wrong = fault(scenario, ks, concurrency)
+    if wrong is not None:
+        raise node.error(*wrong)
+    unfit = misfit(scenario)
+    if unfit is not None:
+        raise node.error("target", f"{name or 'the target'} {unfit.reason}", unfit.hint)
     if scenario.pool is None:
         kind = "unlimited, as the GPU's memory is not given" if math.isinf(gpu.usable_gib) else "estimated"
         assumed.append(f"KV pool {kind}: pool_tokens takes what the engine logged")
@@ -260,12 +281,11 @@ def _listed(node: Node, key: str, numbers: float | list[Any]) -> list[Any]:
     return numbers if isinstance(numbers, list) else [numbers]
 
 
-def _precision(node: Node, precision: str | None, name: str | None, assumed: list[str]) -> str:
-    """The given precision, else that in the target's name, else bf16."""
+def _precision(node: Node, precision: str | None, name: str | None, target: Shape, assumed: list[str]) -> str:
+    """The given precision, else that of the target's name or of its published checkpoint."""
     if precision is not None:
         return node.choice("precision", tuple(PRECISIONS))
-    words = (name or "").lower().rpartition("/")[2].split("-")
-    precision = next((known for known in PRECISIONS if known in words), "bf16")
+    precision = precision_of((name or "").rpartition("/")[2], target)
     if precision != "bf16":
         assumed.append(f"precision {precision}, by the target's name")
     return precision
@@ -281,6 +301,8 @@ def _model(node: Node, key: str) -> tuple[str | None, Shape]:
         return name, shape
     inner = node.node(key)
     model = inner.read(_Model)
+    if model.experts and model.experts <= (model.experts_per_token or 0):
+        raise inner.error("experts", f"{model.experts} must be more than the {model.experts_per_token} of a token")
     if model.experts and None in (model.active_params_b, model.params_b, model.experts_per_token):
         raise inner.error("experts", "needs params_b, active_params_b and experts_per_token beside it")
     return model.name, model.shape()
@@ -317,12 +339,14 @@ def _acceptance(
     inner, k = node.node("acceptance"), asked.k or k
     origin: Origin = "measured" if asked.origin == "own" else "published"
     coverage, length, drafts = asked.coverage or 1.0, asked.length, asked.drafts or None
+    if asked.traffic is not None and (asked.per_position or length or asked.tokens_per_step):
+        raise inner.error("traffic", "rates and a class of traffic are both given", "keep one of them")
     if asked.per_position:
         if any(rate > 1 for rate in asked.per_position):
             raise inner.error("per_position", "rates are shares from 0 to 1: 72.9 % is 0.729")
-        fault = check_rates(asked.per_position, length)
-        if fault is not None:
-            raise inner.error("per_position", fault)
+        wrong = check_rates(asked.per_position, length)
+        if wrong is not None:
+            raise inner.error("per_position", wrong)
         return Acceptance(asked.per_position, coverage, origin, drafts)
     if length is not None and method in LOOKUPS and asked.coverage is None:
         raise inner.error(
@@ -338,12 +362,17 @@ def _acceptance(
         return Acceptance(from_length(length, k), coverage, origin, drafts)
     if asked.traffic is None:
         raise node.error("acceptance", "holds neither rates nor a class of traffic", _RATES_HINT)
-    return class_acceptance(method, inner.choice("traffic", tuple(CLASSES["head"])), k)
+    return class_acceptance(method, inner.choice("traffic", tuple(CLASSES["head"])), k, thinking=asked.thinking)
 
 
 def _pair(node: Node, pair: _Pair, method: str, k: int) -> MeasuredPair:
     if pair.throughput_ratio is None and pair.time_per_token_ratio is None:
         raise node.error("measured", "a pair needs throughput_ratio or time_per_token_ratio")
+    most = (pair.k or k) + 1
+    for name in ("throughput_ratio", "time_per_token_ratio"):
+        ratio = getattr(pair, name)
+        if ratio is not None and not 1 / (most * 10) <= ratio <= (most if name == "throughput_ratio" else 10):
+            raise node.error(f"measured.{name}", f"{ratio:g} is not possible with K = {most - 1}")
     return MeasuredPair(
         method=method,
         k=pair.k or k,

@@ -32,7 +32,8 @@ class Serving:
 
     Weights in GB, read once per step: ``dense_gb``, and ``expert_gb`` for all of ``experts``, of which every token uses
     ``experts_per_token``. ``active_b``: billions of parameters that compute one token. ``kv_bytes``: of one token on
-    all GPUs together. ``bandwidth_gb_s`` and ``tflops`` of one GPU. ``pool``: tokens of the KV pool. ``arriving``:
+    all GPUs together. ``window_gb`` and ``state_gb``: of one request, whatever its context; a state is written once per
+    token, too. ``bandwidth_gb_s`` and ``tflops`` of one GPU. ``pool``: tokens of the KV pool. ``arriving``:
     share of the requests whose prompts are processed while others decode; 1 in a steady state, 0 if all start together.
     """
 
@@ -42,6 +43,8 @@ class Serving:
     experts_per_token: Real
     active_b: Real
     kv_bytes: Real
+    window_gb: Real
+    state_gb: Real
     layers: Real
     hidden: Real
     bandwidth_gb_s: Real
@@ -63,7 +66,7 @@ class Drafting:
     the first over every token of the target's step, the others over one token per request, each reading ``gb`` of
     weights and computing with ``active_b`` billion parameters, of which the output matrix (``output_b``) yields one
     token per request; ``masked``: places per request that a pass fills beside them. ``slowdown``: how many times
-    longer a pass takes. ``model_layers``: of a draft model, 0 for a head.
+    longer a pass takes. ``layers`` of ``hidden``: of the draft; ``model_layers``: of a draft model, 0 for a head.
     ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1 for a head or a lookup on a current or an old engine.
     ``pool``: tokens of the KV pool with the draft.
     """
@@ -78,6 +81,8 @@ class Drafting:
     active_b: Real
     output_b: Real
     kv_bytes: Real
+    layers: Real
+    hidden: Real
     model_layers: Real
     head: Real
     head_old: Real
@@ -86,7 +91,7 @@ class Drafting:
     pool: Real
 
 
-NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
+NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.inf)
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,7 @@ def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tu
     arrivals = s.arriving * np.maximum(batch - 1, 0) * d.tokens_per_step / s.output
     prefill = arrivals * s.prompt * c["mpf"]
     again = bound * (c["pool"] - 1) * prefill  # of requests that lost their place; hides behind nothing
-    memory = _memory_ms(s, c, batch, batch * (1 + c["rho"] * (per_request - 1)))
+    memory = _memory_ms(s, c, batch, batch * (1 + c["rho"] * (per_request - 1)), tokens)
     per_token = 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
     often = np.minimum(arrivals, 1.0)  # steps with a prompt; without one, a step is shorter
     prompts = prefill / np.maximum(often, 1e-9) * per_token
@@ -144,7 +149,13 @@ def _step(s: Serving, d: Drafting, c: Constants, batch: Real, bound: Real) -> tu
     calm, mixed = _overlapped(memory, compute, c), _overlapped(memory, compute + prompts, c)
     step = c["t0"] + c["treq"] * batch + calm + often * (mixed - calm) + again * per_token
     prefill = prefill + again
-    return step + _link_ms(s, c, tokens + prefill), tokens, prefill, memory, compute + prefill * per_token
+    return (
+        step + _link_ms(s, c, tokens + prefill, s.layers, s.hidden),
+        tokens,
+        prefill,
+        memory,
+        compute + prefill * per_token,
+    )
 
 
 def _overlapped(memory: Real, compute: Real, c: Constants) -> Real:
@@ -152,25 +163,27 @@ def _overlapped(memory: Real, compute: Real, c: Constants) -> Real:
     return ((memory + c["ov"] * compute) ** c["p"] + compute ** c["p"] + 1e-12) ** (1 / c["p"])
 
 
-def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real) -> Real:
-    """Time to read the weights and the batch's keys and values; ``routed`` tokens choose experts of their own."""
+def _memory_ms(s: Serving, c: Constants, batch: Real, routed: Real, tokens: Real) -> Real:
+    """Time to read the weights, the batch's keys and values, windows and states, which every one of ``tokens`` writes
+    anew; ``routed`` tokens choose experts of their own."""
     share = 1 - (1 - s.experts_per_token / s.experts) ** routed
     kv_gb = c["kv"] * batch * (s.prompt + s.output / 2) * s.kv_bytes / 1e9
-    return 1e3 * (s.dense_gb + s.expert_gb * share + kv_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
+    kept_gb = batch * (s.window_gb + s.state_gb) + tokens * s.state_gb
+    return 1e3 * (s.dense_gb + s.expert_gb * share + kv_gb + kept_gb) / (c["eb"] * s.bandwidth_gb_s * s.tensor_parallel)
 
 
 def _prefill_ms(s: Serving, c: Constants) -> Real:
     return s.prompt * 2 * s.active_b / (c["ec"] * s.tflops * s.tensor_parallel)
 
 
-def _link_ms(s: Serving, c: Constants, tokens: Real) -> Real:
-    """Time of the all-reduces of tensor parallelism: two per layer."""
+def _link_ms(s: Serving, c: Constants, tokens: Real, layers: Real, hidden: Real) -> Real:
+    """Time of the all-reduces of tensor parallelism: two per layer, of the target or of a draft."""
     several = np.asarray(s.tensor_parallel) > 1
     speed = c["link"] * np.where(np.asarray(s.nvlink) > 0, _NVLINK_BANDWIDTH, 1.0)
     latency = c["lat"] * np.where(np.asarray(s.nvlink) > 0, _NVLINK_LATENCY, 1.0)
     share = 2 * (s.tensor_parallel - 1) / s.tensor_parallel
-    moved_mb = tokens * 2 * s.layers * s.hidden * 2 * share / 1e6
-    return np.where(several, moved_mb / speed + 2 * s.layers * latency, 0.0)
+    moved_mb = tokens * 2 * layers * hidden * 2 * share / 1e6
+    return np.where(several, moved_mb / speed + 2 * layers * latency, 0.0)
 
 
 def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: Real) -> Real:
@@ -184,7 +197,7 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
     fixed = d.head * c["od"] + d.head_old * c["od_old"] + d.model_layers * c["ol"]
 
     def one_pass(tokens: Real) -> Real:
-        return _overlapped(memory, tokens * per_token + outputs, c) + fixed
+        return _overlapped(memory, tokens * per_token + outputs, c) + fixed + _link_ms(s, c, tokens, d.layers, d.hidden)
 
     first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
     later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)

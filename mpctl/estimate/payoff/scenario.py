@@ -10,11 +10,13 @@ i + 1 tokens were all accepted. With it, tokens per step are exact: 1 + coverage
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
+from mpctl.estimate.memory import DEFAULT_UTILISATION, OVERHEAD_GIB, WORKSPACE_BUFFERS, Range, default_sequences
 from mpctl.estimate.payoff.roofline import Drafting, Serving
 from mpctl.estimate.shape import GIB, Gpu, Shape
 from mpctl.methods import METHODS
@@ -27,10 +29,24 @@ _TOLERANCE = 0.03  # of a published acceptance length against its own rates: bot
 # Tokens per draft that a class of traffic reached in published tables, as an acceptance rate of the first position and
 # the ratio from one position to the next; the spread is a factor of 1.4 up or down (docs/explanation/payoff.md).
 CLASSES: dict[str, dict[str, tuple[float, float]]] = {
-    "head": {"code": (0.68, 0.64), "chat": (0.66, 0.60), "math": (0.72, 0.68), "summary": (0.62, 0.58)},
-    "draft-model": {"code": (0.74, 0.74), "chat": (0.75, 0.77), "math": (0.80, 0.80), "summary": (0.70, 0.72)},
-    "lookup": {"code": (0.37, 0.90), "chat": (0.15, 0.80), "math": (0.09, 0.60), "summary": (0.15, 0.76)},
+    "head": {
+        **{"code": (0.68, 0.64), "chat": (0.66, 0.60), "math": (0.72, 0.68), "summary": (0.62, 0.58)},
+        **{"edits": (0.68, 0.64), "agents": (0.64, 0.60)},
+    },
+    "draft-model": {
+        **{"code": (0.74, 0.74), "chat": (0.75, 0.77), "math": (0.80, 0.80), "summary": (0.70, 0.72)},
+        **{"edits": (0.74, 0.74), "agents": (0.70, 0.72)},
+    },
+    # Over all steps. Edits, summaries and math by the ratios of SpecDecode-Bench (InstructCoder, CNN/DailyMail, GSM8K);
+    # chat between its ShareGPT and the guides that found 0.85 to 1.1; code that is new and agents are estimates.
+    "lookup": {
+        **{"code": (0.13, 0.80), "chat": (0.08, 0.75), "math": (0.09, 0.60), "summary": (0.15, 0.76)},
+        **{"edits": (0.37, 0.90), "agents": (0.22, 0.85)},
+    },
 }
+# Share of steps in which a lookup finds something to propose.
+_COVERAGE = {"code": 0.3, "chat": 0.2, "math": 0.2, "summary": 0.3, "edits": 0.6, "agents": 0.4}
+_THINKING = 0.5  # of that coverage: what a model thinks is new text
 
 
 @dataclass(frozen=True)
@@ -98,13 +114,25 @@ def of_class(family: str, traffic: str, k: int) -> tuple[float, ...]:
 # Bytes of a parameter as it is stored; four bits with their scales.
 PRECISIONS = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "awq": 0.56, "gptq": 0.56, "mxfp4": 0.56}
 PRECISIONS["nvfp4"] = 0.56
+_NOT_NAMED = "bf16"
+_SPELLINGS = {"4bit": "int4", "w4a16": "int4", "8bit": "int8", "w8a8": "int8"}
+
+
+def precision_of(names: str, shape: Shape) -> str:
+    """The precision that a quantization or a model's name says, else that of the published checkpoint, else bf16."""
+    words = re.split(r"[^a-z0-9]+", names.lower())
+    words = [_SPELLINGS.get(word, word) for word in words]
+    return next((known for known in PRECISIONS if known in words), shape.precision or _NOT_NAMED)
+
+
 DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
 
 
 @dataclass(frozen=True)
 class Weights:
     """Of one model, over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together.
-    ``output_b``: billions of parameters of the output matrix, part of ``active_b``."""
+    ``output_b``: billions of parameters of the output matrix, part of ``active_b``. ``window_gb``, ``state_gb``: of one
+    request, whatever its context."""
 
     dense_gb: float
     active_b: float
@@ -115,6 +143,8 @@ class Weights:
     experts: int = 1
     experts_per_token: int = 1
     output_b: float = 0.0
+    window_gb: float = 0.0
+    state_gb: float = 0.0
 
     @property
     def total_gb(self) -> float:
@@ -142,7 +172,7 @@ def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_byt
     """The target's. A mixture of experts without its active parameters counts as dense."""
     total = params_of(shape) * 1e9
     embedding = 0 if shape.tied else shape.vocab * shape.hidden
-    kv = 2 * shape.layers * shape.kv_heads * shape.head_dim * kv_element_bytes * (0.5 if shape.hybrid else 1)
+    kv = shape.kv_elements() * kv_element_bytes
     active = (shape.active_params_b or total / 1e9) * 1e9
     expert = 0.0
     if shape.experts and shape.experts_per_token and shape.active_params_b:
@@ -158,6 +188,8 @@ def target_weights(shape: Shape, *, bytes_per_param: float = 2.0, kv_element_byt
         experts=shape.experts or 1,
         experts_per_token=shape.experts_per_token or 1,
         output_b=min(shape.vocab * shape.hidden, max(active - embedding, 1.0)) / 1e9,
+        window_gb=shape.window_elements() * kv_element_bytes / 1e9,
+        state_gb=shape.state_mb / 1e3,
     )
 
 
@@ -187,21 +219,20 @@ _ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass
 PARALLEL = (*_ONE_PASS, _PARD)  # one pass drafts all K tokens
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
 _OLD_LOOKUP = (0, 14, 0)  # vLLM before async scheduling, which lookups on the host lose
-_UTILISATION = 0.9
-# GiB for activations, graphs and libraries, by the default number of sequences on a small and on a large GPU (logs in
-# mpctl.estimate.memory), and the sampler's buffers that a draft adds.
-_OVERHEAD_GIB = (1.6, 3.5)
-_SEQUENCES = (256, 1024)
-_BUFFERS = 3.5
-_LARGE_GIB = 70
+# Of the most that an engine took beside weights and KV, what does not grow with its sequences (logs in
+# mpctl.estimate.memory: 1.6 GiB with one of them, 5.9 with 1024).
+_FIXED_GIB, _MOST_SEQUENCES = 1.9, 1024
+_SMALLER = ("fp8", "int4")  # precisions to serve a target in that does not fit
+_MORE_GPUS = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
 class Scenario:
     """One question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
-    the draft, estimated where None. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how many
-    times longer a pass of the draft takes. ``requests``: of the whole run, where it was short."""
+    the draft, estimated as ranges where None. ``utilisation``, ``max_num_seqs``, ``max_model_len``: the engine's
+    settings, None where it decides itself. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how
+    many times longer a pass of the draft takes. ``requests``: of the whole run, where it was short."""
 
     target: Shape
     gpu: Gpu
@@ -220,6 +251,9 @@ class Scenario:
     weights_gb: float | None = None
     pool: float | None = None
     draft_pool: float | None = None
+    utilisation: float = DEFAULT_UTILISATION
+    max_num_seqs: int | None = None
+    max_model_len: int | None = None
     engine: Version | None = None
     draft_slowdown: float = 1.0
     requests: float = math.inf
@@ -227,11 +261,21 @@ class Scenario:
     @property
     def batch(self) -> float:
         """Requests that a request finds at its side: in a short run, the mean over its waves, of which the last is
-        smaller."""
+        smaller. No more than the engine takes at once."""
         if math.isinf(self.requests) or self.concurrency >= self.requests:
-            return min(self.concurrency, self.requests)
+            return min(self.concurrency, self.requests, self.sequences)
         waves, last = divmod(self.requests, self.concurrency)
-        return (waves * self.concurrency**2 + last**2) / self.requests
+        return min((waves * self.concurrency**2 + last**2) / self.requests, self.sequences)
+
+    @property
+    def sequences(self) -> int:
+        """Requests that the engine takes at once: as set, else its default on this GPU."""
+        return self.max_num_seqs or default_sequences(self.gpu.name, self.gpu.usable_gib)
+
+    @property
+    def longest(self) -> float:
+        """Tokens that the pool must hold for the engine to start: of the longest request, as far as it is known."""
+        return max(self.max_model_len or 0.0, self.prompt + self.output)
 
     @property
     def weights(self) -> Weights:
@@ -260,26 +304,132 @@ class Scenario:
         of_fp8 = self.precision == "fp8" and self.gpu.fp8_tflops is not None
         return self.gpu.fp8_tflops if of_fp8 and self.gpu.fp8_tflops else self.gpu.bf16_tflops
 
-    def pools(self) -> tuple[float, float]:
-        """Tokens of the KV pool without and with the draft; estimated where they are unknown."""
-        own, draft = self.weights, self.draft_weights
-        large = self.gpu.usable_gib >= _LARGE_GIB
-        room = (self.gpu.usable_gib * _UTILISATION - _OVERHEAD_GIB[large]) * self.gpus * GIB - _stored_gb(self) * 1e9
-        pool = self.pool if self.pool is not None else max(room / own.kv_bytes, self.prompt + self.output)
+    @property
+    def stored_gb(self) -> float:
+        """GB of the target's weights, with the embedding."""
+        if self.weights_gb is not None:
+            return self.weights_gb
+        embedding = 0 if self.target.tied else self.target.vocab * self.target.hidden * 2 / 1e9
+        return self.weights.total_gb + embedding
+
+    @property
+    def overhead_gib(self) -> Range:
+        """GiB of one GPU that the engine takes beside weights and KV."""
+        grown = (OVERHEAD_GIB[1] - _FIXED_GIB) * min(self.sequences / _MOST_SEQUENCES, 1.0)
+        return Range(OVERHEAD_GIB[0], _FIXED_GIB + grown)
+
+    @property
+    def token_bytes(self) -> float:
+        """KV bytes of one token on one GPU, with its part of what a request keeps whatever its length. Every GPU holds
+        at least one head, and all of a compressed KV."""
+        own, split = self.weights, 1 if self.target.latent else min(self.gpus, self.target.kv_heads)
+        kept = (own.window_gb + own.state_gb) * 1e9 / self.gpus
+        return own.kv_bytes / split + kept / (self.prompt + self.output / 2)
+
+    def room(self) -> Range:
+        """GiB of one GPU that remain for the KV pool without a draft; below 0 where the weights do not fit."""
+        free = self.gpu.usable_gib * self.utilisation - self.stored_gb * 1e9 / GIB / self.gpus
+        return Range(free - self.overhead_gib.high, free - self.overhead_gib.low)
+
+    def pool_ranges(self) -> tuple[Range, Range]:
+        """Tokens of the KV pool without and with the draft. What an engine logged is one figure. An estimate holds a
+        longest request at least: the engine would not start otherwise."""
+        own, draft, least = self.token_bytes, self.draft_weights, self.longest
+        ends = (
+            [self.pool] * 2
+            if self.pool is not None
+            else [gib * GIB / own for gib in (self.room().low, self.room().high)]
+        )
+        before = Range(*(max(end, least) for end in ends)) if self.pool is None else Range(ends[0], ends[1])
         if self.draft_pool is not None:
-            return pool, self.draft_pool
+            return before, Range(self.draft_pool, self.draft_pool)
         if draft is None:
-            return pool, pool
-        workspace = _BUFFERS * 4 * _SEQUENCES[large] * self.target.vocab
-        taken = draft.total_gb * 1e9 + workspace * self.gpus
-        free = pool * own.kv_bytes - taken
-        return pool, max(free / (own.kv_bytes + draft.kv_bytes), self.prompt + self.output)
+            return before, before
+        # A head with the target's vocabulary may use its output matrix.
+        shared = draft.output_b * 2e9 if self.method not in DRAFT_MODELS and self._shares_output else 0.0
+        row = 4 * self.sequences * self.target.vocab if self.sequences > 1 else 0
+        most, fewest = (row * buffers + draft.total_gb * 1e9 / self.gpus for buffers in reversed(WORKSPACE_BUFFERS))
+        taken = (most, fewest - shared / self.gpus)
+        added = draft.kv_bytes / self.gpus
+        after = [(end * own - gone) / (own + added) for end, gone in zip(ends, taken, strict=True)]
+        return before, Range(*(max(end, least) for end in after))
+
+    @property
+    def _shares_output(self) -> bool:
+        row = METHODS.get(self.method)
+        return self.draft_vocab is None and (row is None or row.head_inputs != 3)
+
+    def pools(self) -> tuple[float, float]:
+        """The middle of each range, as a factor."""
+        before, after = self.pool_ranges()
+        return math.sqrt(before.low * before.high), math.sqrt(after.low * after.high)
+
+    def pool_cases(self) -> tuple[Scenario, Scenario, Scenario]:
+        """The question with the least, the middle and the most of both pools."""
+        before, after = self.pool_ranges()
+        low, high = (
+            replace(self, pool=one, draft_pool=two) for one, two in ((before.low, after.low), (before.high, after.high))
+        )
+        middle = self.pools()
+        return low, replace(self, pool=middle[0], draft_pool=middle[1]), high
 
 
-def _stored_gb(cell: Scenario) -> float:
-    """GB of the target's weights with the embedding."""
-    embedding = 0 if cell.target.tied else cell.target.vocab * cell.target.hidden * 2 / 1e9
-    return cell.weights.total_gb + embedding
+@dataclass(frozen=True)
+class Misfit:
+    """A target, or a draft beside it, that leaves no room for one request: the arithmetic, and what would fit."""
+
+    reason: str
+    hint: str
+
+
+def misfit(cell: Scenario) -> Misfit | None:
+    """Return why an engine could not start, at the optimistic end of what it takes; None where it could. A pool that
+    an engine logged speaks for the target."""
+    need = cell.longest * cell.token_bytes / GIB
+    if cell.pool is None and cell.room().high < need:
+        return Misfit(_arithmetic(cell, need), _what_fits(cell, _holds))
+    draft = cell.draft_weights
+    if draft is None or cell.draft_pool is not None or cell.pool_ranges()[1].high > cell.longest:
+        return None
+    return Misfit(
+        f"the draft leaves no room: {draft.total_gb * 1e9 / GIB / cell.gpus:.1f} GiB of draft on each GPU and its "
+        f"workspace take what one request of {cell.longest:,.0f} tokens needs ({need:.2f} GiB)",
+        _what_fits(cell, lambda other: _holds(other) and other.pool_ranges()[1].high > other.longest),
+    )
+
+
+def _holds(cell: Scenario) -> bool:
+    return cell.room().high >= cell.longest * cell.token_bytes / GIB
+
+
+def _arithmetic(cell: Scenario, need: float) -> str:
+    weights, beside = cell.stored_gb * 1e9 / GIB / cell.gpus, cell.overhead_gib.low
+    given = cell.gpu.usable_gib * cell.utilisation
+    on = cell.gpu.name if cell.gpus == 1 else f"each of {cell.gpus} {cell.gpu.name}"
+    return (
+        f"does not fit: {weights:.1f} GiB of {cell.precision} weights, {beside:.1f} GiB of workspace at least and "
+        f"{need:.2f} GiB for one request of {cell.longest:,.0f} tokens ({cell.token_bytes / 1024:.0f} KiB each) are "
+        f"{weights + beside + need:.1f} GiB; {on} gives vLLM {given:.1f} ({cell.utilisation:g} of "
+        f"{cell.gpu.usable_gib:g})"
+    )
+
+
+def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
+    """The smallest change of each kind that makes room: GPUs, precision, length of a request."""
+    bare = replace(cell, pool=None, draft_pool=None)
+    ways = []
+    if more := next((n for n in _MORE_GPUS if n > cell.gpus and fits(replace(bare, gpus=n))), None):
+        ways.append(f"--tensor-parallel-size={more}")
+    for precision in _SMALLER:
+        if PRECISIONS[precision] < PRECISIONS[cell.precision] and fits(
+            replace(bare, precision=precision, weights_gb=None)
+        ):
+            ways.append(f"{precision} weights")
+            break
+    length = int(cell.room().high * GIB / cell.token_bytes) // 1024 * 1024 if cell.pool is None else 0
+    if length >= max(cell.prompt + cell.output, 1024) and fits(replace(bare, max_model_len=length)):
+        ways.append(f"--max-model-len={length}")
+    return "what fits: " + ", or ".join(ways) if ways else "use a larger GPU or a smaller model"
 
 
 def serving_of(cell: Scenario) -> Serving:
@@ -292,6 +442,8 @@ def serving_of(cell: Scenario) -> Serving:
         experts_per_token=float(own.experts_per_token),
         active_b=own.active_b,
         kv_bytes=own.kv_bytes,
+        window_gb=own.window_gb,
+        state_gb=own.state_gb,
         layers=float(own.layers),
         hidden=float(own.hidden),
         bandwidth_gb_s=cell.gpu.bandwidth_gb_s,
@@ -326,6 +478,8 @@ def drafting_of(cell: Scenario) -> Drafting:
         active_b=draft.active_b if draft else 0.0,
         output_b=draft.output_b if draft else 0.0,
         kv_bytes=draft.kv_bytes if draft else 0.0,
+        layers=float(draft.layers) if draft else 0.0,
+        hidden=float(draft.hidden) if draft else 0.0,
         model_layers=float(draft.layers) if draft and not is_head else 0.0,
         head=float(is_head and not old_head),
         head_old=float(is_head and old_head),
@@ -360,7 +514,56 @@ def regime_of(cell: Scenario, load: float, *, bound: bool) -> str:
     return NEAR if load > 0.25 else BELOW
 
 
-def class_acceptance(method: str, traffic: str, k: int) -> Acceptance:
+def class_acceptance(method: str, traffic: str, k: int, *, thinking: bool = False) -> Acceptance:
     """The acceptance that a class of traffic reached in published tables: for screening only."""
-    family = "lookup" if method in LOOKUPS else "draft-model" if method in DRAFT_MODELS else "head"
-    return Acceptance(of_class(family, traffic, k), origin="class")
+    if method not in LOOKUPS:
+        return Acceptance(of_class("draft-model" if method in DRAFT_MODELS else "head", traffic, k), origin="class")
+    coverage = _COVERAGE[traffic]
+    rates = tuple(rate / coverage for rate in of_class("lookup", traffic, k))
+    return Acceptance(rates, coverage * (_THINKING if thinking else 1.0), origin="class")
+
+
+# The most and least of a question's figures; what lies outside is a slip of units or of a key.
+_RANGES = {
+    "k": (1, 64),
+    "concurrency": (1, 100_000),
+    "prompt_tokens": (1, 10_000_000),
+    "output_tokens": (1, 1_000_000),
+    "target.params_b": (0.01, 10_000),
+    "gpu.bandwidth_gb_s": (5, 30_000),
+    "gpu.tflops": (0.1, 50_000),
+    "gpu.memory_gib": (1, 2_000),
+}
+_UNITS = {"gpu.bandwidth_gb_s": "GB/s, 1 TB/s is 1000", "gpu.tflops": "dense TFLOPS", "gpu.memory_gib": "GiB"}
+
+
+def fault(cell: Scenario, ks: Sequence[int], concurrency: Sequence[float]) -> tuple[str, str] | None:
+    """Return a field of a question that cannot be right, named as --cell names it, and why; None where all may be."""
+    figures = {"prompt_tokens": [cell.prompt], "output_tokens": [cell.output], "k": ks, "concurrency": concurrency}
+    figures |= {"gpu.bandwidth_gb_s": [cell.gpu.bandwidth_gb_s], "gpu.tflops": [cell.gpu.bf16_tflops]}
+    figures |= {"gpu.memory_gib": [] if math.isinf(cell.gpu.usable_gib) else [cell.gpu.usable_gib]}
+    figures |= {"target.params_b": [params_of(cell.target)]}
+    for field, values in figures.items():
+        least, most = _RANGES[field]
+        if wrong := next((value for value in values if not least <= value <= most), None):
+            unit = f" ({_UNITS[field]})" if field in _UNITS else ""
+            return field, f"{wrong:g} is outside {least:g} to {most:,}{unit}"
+    return _contradiction(cell)
+
+
+def _contradiction(cell: Scenario) -> tuple[str, str] | None:
+    """Two facts that cannot both be right."""
+    shape, coverage = cell.target, cell.acceptance.coverage
+    if shape.experts and shape.experts <= (shape.experts_per_token or 0):
+        return "target.experts", f"{shape.experts} experts must be more than the {shape.experts_per_token} of a token"
+    if shape.heads % cell.gpus:
+        return "gpus", f"{shape.heads} attention heads cannot be split over {cell.gpus} GPUs"
+    if not 0 <= coverage <= 1:
+        return "acceptance.coverage", f"{coverage:g} is no share from 0 to 1"
+    if coverage < 1 and cell.method not in LOOKUPS:
+        return "acceptance.coverage", f"{cell.method} proposes in every step: coverage belongs to {', '.join(LOOKUPS)}"
+    if cell.pool is not None and cell.pool < cell.prompt + cell.output:
+        return "pool_tokens.baseline", f"{cell.pool:,.0f} tokens hold no request of {cell.prompt + cell.output:,.0f}"
+    if cell.pool is not None and cell.draft_pool is not None and cell.draft_pool > 1.1 * cell.pool:
+        return "pool_tokens.candidate", f"{cell.draft_pool:,.0f} tokens are more than the baseline's {cell.pool:,.0f}"
+    return None

@@ -9,7 +9,18 @@ import pytest
 from mpctl.estimate.payoff.evidence import MeasuredPair, fitted
 from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
-from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, from_length
+from mpctl.estimate.payoff.roofline import ratios
+from mpctl.estimate.payoff.scenario import (
+    Acceptance,
+    Scenario,
+    check_rates,
+    class_acceptance,
+    drafting_of,
+    from_length,
+    misfit,
+    precision_of,
+    serving_of,
+)
 from mpctl.estimate.shape import find_gpu, model_shape
 
 RATES = Acceptance((0.65, 0.40, 0.23))
@@ -122,7 +133,7 @@ def test_what_would_change_it_moves_a_measured_figure_too():
     pair = MeasuredPair("eagle3", 3, 8, throughput=1.7, time_per_token=0.58)
     entry = answer(cell(concurrency=8), fitted(), (pair,))
     moved = {one.what: one.ratio for one in what_changes(entry, fitted(), (pair,))}
-    assert entry.prediction.throughput.value == pytest.approx(1.7, rel=0.02)
+    assert entry.prediction.throughput.value == pytest.approx(1.7, rel=0.03)  # its noise
     assert moved["10 % less accepted"] < 1.65
     assert moved["a draft twice as slow"] < 1.68
 
@@ -144,3 +155,75 @@ def test_the_smallest_k_within_two_percent_of_the_best_is_advised():
     best = max(ratios.values())
     assert choice.k == min(k for k, value in ratios.items() if value >= 0.98 * best)
     assert choice.equal == tuple(k for k, value in ratios.items() if value >= 0.98 * best)
+
+
+def test_an_estimated_pool_that_binds_is_measured_first_and_its_band_spans_the_range():
+    asked = cell(gpu=find_gpu("A100-80GB-SXM"), concurrency=256, pool=None, draft_pool=None)
+    low, _, high = asked.pool_cases()
+    unknown = answer(asked, fitted())
+    ends = [predict(case, fitted()).throughput for case in (low, high)]
+    assert low.pool < high.pool
+    assert unknown.call == "measure first"
+    assert "is estimated" in unknown.outside[0].reason
+    assert unknown.prediction.throughput.low <= min(end.low for end in ends)
+    assert unknown.prediction.throughput.high >= max(end.high for end in ends)
+
+
+def test_the_engine_settings_move_an_estimated_pool():
+    bare = cell(gpu=find_gpu("A100-80GB-SXM"), pool=None, draft_pool=None)
+    middle = bare.pools()
+    assert replace(bare, utilisation=0.97).pools() > middle
+    assert replace(bare, kv_element_bytes=1.0).pools() > middle
+    assert replace(bare, max_num_seqs=16).pools() > middle
+    assert replace(bare, max_num_seqs=16, concurrency=64).batch == 16
+
+
+@pytest.mark.parametrize(
+    ("target", "gpu", "gpus", "fits"),
+    [
+        ("meta-llama/Llama-3.1-70B-Instruct", "L4", 1, False),
+        ("meta-llama/Llama-3.1-405B-Instruct", "H100-SXM", 8, False),
+        ("openai/gpt-oss-120b", "H100-SXM", 1, True),
+        ("meta-llama/Llama-3.1-8B-Instruct", "L4", 1, True),
+    ],
+)
+def test_a_target_fits_by_its_weights_as_they_are_published(target, gpu, gpus, fits):
+    shape = model_shape(target)
+    precision = precision_of(target, shape)
+    asked = cell(target=shape, gpu=find_gpu(gpu), gpus=gpus, precision=precision, pool=None, draft_pool=None)
+    assert (misfit(asked) is None) == fits
+
+
+def test_the_passes_of_a_draft_pay_their_all_reduces():
+    model = cell(method="draft_model", draft=model_shape("Qwen/Qwen3-1.7B"), gpus=2)
+    drafting = drafting_of(model)
+    free = ratios(serving_of(model), replace(drafting, layers=0.0), fitted().values)
+    paid = ratios(serving_of(model), drafting, fitted().values)
+    assert paid.throughput < 0.99 * free.throughput
+
+
+def test_a_model_that_thinks_copies_half_as_often():
+    plain, thinking = (class_acceptance("ngram", "edits", 3, thinking=thinks) for thinks in (False, True))
+    assert thinking.coverage == plain.coverage / 2
+    assert class_acceptance("eagle3", "edits", 3, thinking=True).coverage == 1
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["RedHatAI/gemma-3-27b-it-FP8-dynamic", "unsloth/gemma-3-27b-it-bnb-4bit", "google/gemma-3-27b-it"],
+)
+def test_a_republished_checkpoint_has_the_dimensions_of_its_model(name):
+    assert model_shape(name) == model_shape("google/gemma-3-27b-it")
+    assert model_shape(name).full_layers == 10
+
+
+def test_bands_widen_outside_the_evidence():
+    mixture = model_shape("Qwen/Qwen3-30B-A3B")
+    hybrid = model_shape("Qwen/Qwen3.5-27B")
+
+    def width(target, concurrency):
+        band = predict(cell(target=target, concurrency=concurrency, pool=1e9, draft_pool=1e9), fitted()).throughput
+        return band.high / band.low
+
+    assert width(mixture, 16) > 1.4 * width(mixture, 1)
+    assert width(hybrid, 1) > 1.3 * width(model_shape("Qwen/Qwen3-32B"), 1)
