@@ -272,8 +272,9 @@ def _looping(step: Step, tokens: np.ndarray, share: float) -> np.ndarray:
 
 def _swapped(step: Step, share: float) -> np.ndarray:
     raw = step.raw.copy()
-    if len(raw) > 1 and step.engine.rng.random() < share:
-        first, second = step.engine.rng.choice(len(raw), 2, replace=False)
+    running = np.flatnonzero(step.active)
+    if len(running) > 1 and step.engine.rng.random() < share:
+        first, second = step.engine.rng.choice(running, 2, replace=False)
         raw[[first, second]] = raw[[second, first]]
     return raw
 

@@ -149,6 +149,8 @@ def _judge_outputs(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_different
     if not c.cell.greedy:
         return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
+    if case.analysis.answers is not None and case.analysis.answers.tie is not None:
+        return RuleResult(Outcome.SKIP, "the baseline scored the answers, which tells ties from faults")
     if not c.compared:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
     interval = share_interval(c.different, c.compared, SHARE_TAIL, level=1 - 2 * SHARE_TAIL)
@@ -230,7 +232,8 @@ RULES = (
         "outputs",
         _judge_outputs,
         "max_different",
-        "Greedy outputs must not change, except where two tokens nearly tie: speculation is exact.",
+        "Without a pass of answers that the baseline scored: greedy outputs must not change, except where two tokens "
+        "nearly tie.",
         about_answers=True,
     ),
     Rule(
