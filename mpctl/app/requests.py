@@ -122,6 +122,9 @@ class SpeculationRequest:
         metavar="FINDING",
         help=f"Warning that stops the change: {', '.join(_PATH_WARNINGS)}.",
     )
+    known_bad: str | None = _speculation(
+        "--known-bad", type=File, metavar="FILE", help="Known-bad combinations to check (default: mpctl's own rows)."
+    )
     draft: str | None = _draft(
         "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first)."
     )
@@ -492,6 +495,9 @@ class MethodRequest:
     draft: str | None = option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")
     settings: tuple[str, ...] = option(
         "--set", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable."
+    )
+    lists_known_bad: bool = option(
+        "--known-bad", type=bool, help="List the combinations that are known to fail, by release."
     )
 
 

@@ -98,6 +98,9 @@ def _exclusive(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Prob
     storage_uri = (predictor.get("model") or {}).get("storageUri") or predictor.get("storageUri")
     if storage_uri and predictor.get("storageUris"):
         yield Problem("both-storages", "spec.predictor", "storageUri and storageUris exclude each other")
+    if (predictor.get("model") or {}).get("storage") and predictor.get("storageUris"):
+        text = "model.storage is not downloaded beside storageUris"  # predictor.go adds the initializer without it
+        yield Problem("key-beside", "spec.predictor.model.storage", text, silent=True)
 
 
 def _images(spec: Isvc, predictor: Isvc, installed: Release) -> Iterator[Problem]:

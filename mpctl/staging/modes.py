@@ -174,6 +174,7 @@ class StagingContext:
         self.kserve: Release | None = release(cluster.kserve)
         predictor = document_of(service)["spec"]["predictor"] if service.kind == "InferenceService" else {}
         self.listed = bool(predictor.get("storageUris"))
+        self.keyed = bool((predictor.get("model") or {}).get("storage"))  # a data connection: {key, path}
         self.storage: tuple[Storage, ...] = service.storage
         mounts = None if service.source is None else service.source.engine.home.get("volumeMounts")
         self.mounts = [text_of(mount.get("mountPath")) or "" for mount in mounts.items()] if mounts else []

@@ -171,6 +171,8 @@ def _no_list(context: StagingContext) -> str | None:
 
 def _no_further_entry(context: StagingContext) -> str | None:
     """The reason why what the service has in its storage leaves no room for the draft."""
+    if context.keyed:
+        return "model.storage excludes storageUris: KServe would not download the target; move it to model.storageUri"
     if context.env_storage:
         return "the container's STORAGE_URI excludes storageUris; move it to storageUris first"
     if not context.listed and context.target_claim and context.target_claim[1]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mpctl.app.change.resolve import Checkpoint, Target
+from mpctl.app.change.resolve import Checkpoint, Target, load_known_bad
 from mpctl.app.change.staging import Staged, staging_findings
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import InputError
@@ -94,7 +94,9 @@ class Preflight:
         except NotEstimated as error:
             no_memory = str(error) if spec.draft is not None else ""
         of_memory = memory_findings(memory) if memory else ()
-        every = (*self.notes, *preflight_findings(spec, facts), *staging_findings(self.staged.plan), *of_memory)
+        known_bad = load_known_bad(request.known_bad)
+        of_rules = (*preflight_findings(spec, facts), *known_bad.findings(spec, facts))
+        every = (*self.notes, *of_rules, *staging_findings(self.staged.plan), *of_memory)
         findings = ordered(
             replace(finding, severity="refuse")
             if finding.id in request.refused and finding.severity == "warn"
@@ -108,7 +110,11 @@ class Preflight:
                 f"unknown finding: {', '.join(unknown)}", field="--ignore", hint=f"the preflight found {refusals}"
             )
         unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
-        unchecked = (*unknowns(spec, facts), *(f"files: {reason}" for reason in unread))
+        unchecked = (
+            *unknowns(spec, facts),
+            *known_bad.unchecked(spec, facts),
+            *(f"files: {reason}" for reason in unread),
+        )
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         return Checked(findings, unchecked, match(spec, facts), memory)

@@ -14,6 +14,7 @@ from mpctl.errors import InputError, Refused
 from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.manifest import Service
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
+from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
 from mpctl.platform.checkpoints import Listing, read_checkpoint
 from mpctl.staging.catalogue import Catalogue, Draft, choose
 from mpctl.staging.catalogue_file import read_catalogue, shipped
@@ -30,6 +31,15 @@ def load_catalogue(path: str | None) -> Catalogue:
     if path is None:
         return base
     return base.merged(read_catalogue(read_file(path, "--drafts"), path, base.sources))
+
+
+def load_known_bad(path: str | None) -> KnownBad:
+    """Return the combinations that are known to fail: the shipped rows, or those of the user's file.
+
+    Raises:
+        InputError: the file cannot be read or used; with file, line and field.
+    """
+    return shipped_known_bad() if path is None else read_known_bad(read_file(path, "--known-bad"), path)
 
 
 class Checkpoint(NamedTuple):

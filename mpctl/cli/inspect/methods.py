@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mpctl.app.inspect.methods import DraftList, MethodSetting
+    from mpctl.methods.preflight.known_bad import KnownBadRow
     from mpctl.staging.catalogue import Draft
 
 _HEADER = ["DRAFT", "METHOD", "K", "SIZE", "EXPECTED TOKENS PER STEP", "LICENCE", "NEEDS"]
@@ -33,9 +34,12 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
       mpctl methods
       mpctl methods eagle3 --draft org/head
       mpctl methods ngram --set num_speculative_tokens=3
+      mpctl methods --known-bad                combinations that fail, by release
     """
     from mpctl.app.inspect.methods import write_setting
 
+    if request.method and request.lists_known_bad:
+        raise InputError("cannot be combined with a METHOD", field="--known-bad", hint=commands.line("methods"))
     if request.method:
         _emit_setting(context, request.method, write_setting(request))
         return
@@ -43,6 +47,9 @@ def methods(context: CliContext, /, request: MethodRequest) -> None:
         if value:
             hint = commands.line("methods", "METHOD", "--draft", "org/head")
             raise InputError("needs a METHOD", field=flag, hint=hint)
+    if request.lists_known_bad:
+        _emit_known_bad(context)
+        return
     _emit_methods(context)
 
 
@@ -74,6 +81,46 @@ def _emit_methods(context: CliContext) -> None:
         names=lambda: METHODS,
         table=lambda _wide: columns([["METHOD", "DRAFT", "DEFAULTS", "SUMMARY"], *rows]),
     )
+
+
+def _emit_known_bad(context: CliContext) -> None:
+    from mpctl.methods.preflight.known_bad import shipped_known_bad
+
+    shipped = shipped_known_bad()
+    rows = [
+        [r.id, ", ".join(r.methods) or "any", ", ".join(r.models) or "any", ", ".join(r.features) or "-", r.releases]
+        for r in shipped.rows
+    ]
+    context.emit(
+        "KnownBadList",
+        record=lambda: {
+            "date": shipped.date,
+            "source": shipped.source,
+            "items": [_known_bad_record(r) for r in shipped.rows],
+        },
+        names=lambda: [row.id for row in shipped.rows],
+        table=lambda _wide: columns([["ID", "METHODS", "MODELS", "FEATURES", "RELEASES"], *rows]),
+    )
+    context.terminal.note(
+        f"{len(shipped.rows)} combinations of {shipped.date} ({shipped.source}); -o json has effects and threads"
+    )
+
+
+def _known_bad_record(row: KnownBadRow) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "engine": row.engine,
+        "methods": list(row.methods),
+        "models": list(row.models),
+        "features": list(row.features),
+        "requests": row.requests or None,
+        "releases": row.releases,
+        "history": row.history,
+        "effect": row.effect,
+        "confidence": row.confidence,
+        "thread": row.thread,
+        "todo": row.todo,
+    }
 
 
 _TARGET = click.Argument(

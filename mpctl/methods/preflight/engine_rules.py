@@ -39,7 +39,7 @@ _BEST_K = ((256, 2), (128, 2), (64, 3))
 _HIGH_TEMPERATURE = 1.0
 
 
-def _value_of(facts: ServiceFacts, flag: str) -> str | None:
+def flag_value(facts: ServiceFacts, flag: str) -> str | None:
     """The value of a flag on the engine's command line, "" for a switch; None when absent."""
     argv = facts.argv or ()
     for index, word in enumerate(argv):
@@ -50,7 +50,7 @@ def _value_of(facts: ServiceFacts, flag: str) -> str | None:
 
 
 def _carries(flag: str) -> Condition:
-    return lambda spec, facts: _value_of(facts, flag) is not None
+    return lambda spec, facts: flag_value(facts, flag) is not None
 
 
 def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -153,12 +153,12 @@ def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return "refuse", f"adaptive verification with {spec.method} needs vLLM {show(since)}, not {show(version)}", todo
     if facts.enable_lora:
         return "refuse", "adaptive verification does not go with LoRA: the engine exits at start-up"
-    stages = _value_of(facts, "--pipeline-parallel-size") or _value_of(facts, "-pp")
+    stages = flag_value(facts, "--pipeline-parallel-size") or flag_value(facts, "-pp")
     if stages not in (None, "1"):
         return "refuse", f"adaptive verification does not go with pipeline parallel size {stages}"
-    if _value_of(facts, "--enforce-eager") is not None:
+    if flag_value(facts, "--enforce-eager") is not None:
         return "refuse", "adaptive verification needs CUDA graphs, and --enforce-eager is set", "remove --enforce-eager"
-    if _value_of(facts, "--attention-backend") == "TRITON_ATTN" or facts.device == "CPU":
+    if flag_value(facts, "--attention-backend") == "TRITON_ATTN" or facts.device == "CPU":
         return None
     todo = "serve with --attention-backend TRITON_ATTN, and measure the baseline with it, too"
     if facts.gpu is None:
@@ -206,7 +206,7 @@ def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         wanted = facts.draft_block_size - 1
         reason = f"K must be {wanted} for this {variant.name} head, one less than its blocks, not {spec.k}"
         return "refuse", reason, f"--set num_speculative_tokens={wanted}"
-    if not variant.own_keys and _value_of(facts, "--watermark-config") is not None:
+    if not variant.own_keys and flag_value(facts, "--watermark-config") is not None:
         return "refuse", f"--watermark-config does not go with a {variant.name} head", "remove --watermark-config"
     return None
 

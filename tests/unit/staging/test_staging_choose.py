@@ -168,6 +168,15 @@ def test_when_no_mode_is_available_the_hint_says_what_to_give():
         plan_staging(load(TARGETS["hf"])[0], DraftSource("org/draft"), StagingCluster(), mode="pigeon")
 
 
+def test_a_target_of_a_data_connection_is_not_left_behind_by_the_list_of_artifacts():
+    """KServe's controller adds the initializer for storageUris alone; the webhook then adds no second one."""
+    keyed = load(HEAD + MODEL + "      storage: {key: s3, path: models/qwen}\n")[0]
+    cluster = StagingCluster("0.20", **EVERYTHING)
+    with pytest.raises(InputError, match=r"model\.storage excludes storageUris"):
+        plan_staging(keyed, DraftSource("org/draft", size_gib=2.0), cluster, mode="storageUris")
+    assert plan_staging(keyed, DraftSource("org/draft", size_gib=2.0), cluster).mode == "pvc"
+
+
 def test_the_paths_that_engines_read():
     def path(target, mode, draft="org/Draft", **more):
         plan = plan_staging(
@@ -344,6 +353,7 @@ VERDICTS = [
     ("0.20", uris(("hf://a/t", None)), None),
     ("0.20", uris(("hf://a/t", "/other/x"), ("hf://a/d", "/mnt/models/draft")), "no-common-parent"),
     ("0.20", {**uris(("hf://a/t", None)), "model": {"storageUri": "hf://a/t"}}, "both-storages"),
+    ("0.20", {**uris(("hf://a/d", None)), "model": {"storage": {"key": "s3", "path": "t"}}}, "key-beside"),
     ("0.20", uris(("pvc://x/folder", "/p")), "claim-sub-path"),
     ("0.20", uris(("pvc://x", "/Models_1")), "path-makes-no-name"),
     ("0.20", uris(("oci://r/t", "/mnt/target/model"), ("oci://r/d", "/mnt/draft/model")), None),

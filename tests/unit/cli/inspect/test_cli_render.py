@@ -149,3 +149,33 @@ def test_a_manifest_from_standard_input(cli, offline, monkeypatch):
     done = cli("render", "qwen3-8b-container", "-f", "-", "--spec", "ngram")
     assert done.code == 0, done.err
     assert "qwen3-8b-container" in done.out
+
+
+HYBRID = """\
+apiVersion: serving.kserve.io/v1beta1
+kind: InferenceService
+metadata: {name: chat, namespace: n}
+spec:
+  predictor:
+    timeout: 1800
+    containers:
+    - name: kserve-container
+      image: vllm/vllm-openai:v0.28.0
+      args: [--model=Qwen/Qwen3.6-27B]
+"""
+
+
+def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(cli, offline, tmp_path):
+    (tmp_path / "s.yaml").write_text(HYBRID)
+    render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
+    done = cli(*render)
+    assert (done.code, done.out) == (9, "") and "known-bad-kb01" in done.err
+    assert "ngram" in cli(*render, "--ignore", "known-bad-kb01").out
+    rows = tmp_path / "rows.yaml"
+    rows.write_text("date: 2026-12-01\nsource: none\nmodels: {}\nrows: []\n")
+    assert "ngram" in cli(*render, "--known-bad", str(rows)).out
+
+
+def test_the_list_of_known_bad_combinations_has_a_thread_for_each(cli):
+    items = yaml.safe_load(cli("methods", "--known-bad", "-o", "json").out)["items"]
+    assert len(items) == 84 and all("#" in item["thread"] for item in items)
