@@ -235,6 +235,12 @@ class MeasurementRequest:
         metavar="N",
         help="Pods of the Job that share the requests of a block (default: 1).",
     )
+    accepted_differences: tuple[str, ...] = _measurement(
+        "--accept-difference",
+        multiple=True,
+        metavar="NAME",
+        help="Measure although the arms differ in this: model, device, engine version, --FLAG ...; repeatable.",
+    )
     calibrate: bool = _measurement(
         "--calibrate/--no-calibrate",
         type=bool,

@@ -48,6 +48,7 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
         max_time_s=request.time_limit_s,
         reuse=request.reuse_prompts,
         calibrate=request.calibrate,
+        accepted=request.accepted_differences,
     )
     _require_shards(planned, request.load_pods or 1)
     return planned if request.rounds else replace(planned, repeats=planned.default_rounds)

@@ -141,6 +141,7 @@ class Pairing:
     textless: int
     new_error: str = ""
     unpaired_failed: int = 0
+    joined: bool = False  # the arms are of two measurements
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> Pairing:
@@ -190,8 +191,10 @@ class Pairing:
 
     @property
     def separate(self) -> bool:
-        """True when one arm was measured as a whole before the other, so that a change of the machine between the two
-        looks like a difference between them."""
+        """True when the arms are of two measurements, or one was measured as a whole before the other: a change of the
+        machine between the two looks like a difference between them."""
+        if self.joined:
+            return True
         base, cand = ([_started(getattr(r, arm)) for r in self.rounds] for arm in (BASELINE, CANDIDATE))
         return len(self.rounds) > 1 and (max(base) < min(cand) or max(cand) < min(base))
 
@@ -199,6 +202,20 @@ class Pairing:
         """Return by the round's number the mean logarithm of its prompts' time-per-token ratios."""
         logs = {r.number: [math.log(ratio) for ratio in r.time_per_token_ratios] for r in self.rounds}
         return {number: math.fsum(of_round) / len(of_round) for number, of_round in logs.items() if of_round}
+
+    @property
+    def miscounted(self) -> float | None:
+        """By what share the candidate's tokens differ from the baseline's over answers with the same text; None where
+        there are none."""
+        pairs = [p for r in self.rounds for p in r.pairs if p[0].tokens and p[1].tokens]
+        equal = [(b.tokens, c.tokens) for b, c in pairs if b.text_digest == c.text_digest != NO_TEXT]
+        base, cand = (sum(pair[arm] for pair in equal) for arm in (0, 1))
+        return abs(cand / base - 1.0) if base else None
+
+    def request_times(self) -> dict[int, tuple[float, float]]:
+        """Return by the round's number both arms' mean time of a whole request that both answered, ms."""
+        times = {r.number: [(b.e2e_ms, c.e2e_ms) for b, c in r.pairs if b.e2e_ms and c.e2e_ms] for r in self.rounds}
+        return {n: (_mean([b for b, _ in t]), _mean([c for _, c in t])) for n, t in times.items() if t}
 
     def length_logs(self) -> list[float]:
         """Return per round the logarithm of the candidate's tokens over the baseline's, of prompts both answered."""
@@ -239,6 +256,10 @@ class Pairing:
         """Return per round a figure of the candidate's counters, where it has one."""
         figures = (_figure(r.candidate.window, name) for r in self.rounds)
         return [value for value in figures if value is not None]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values)
 
 
 def _started(block: Block) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,6 +38,7 @@ class ArmConditions(Record):
     kv_pool_tokens: int | None  # that fit the KV cache, by the engine's log
     served_tokens: float | None = None  # that the process had generated before the measurement, None where unknown
     speculation: Spec | None = None  # None where nobody read it
+    context_tokens: int | None = None  # longest request with its answer, as served
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,8 @@ class Run:
     users: UserLoad | None = None
     traffic: UsersTraffic | None = None
     answers: AnswerCheck | None = None
+    joined: bool = False  # of two measurements: one arm was measured apart from the other, whatever their clocks say
+    accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -220,40 +223,8 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
         blocks=tuple(blocks),
         calibration=_worse(first.calibration, second.calibration),
         planned=0,
+        joined=True,
     )
-
-
-def differences(first: Run, first_arm: str, second: Run, second_arm: str) -> tuple[str, ...]:
-    """Return the conditions, other than the arms, in which two measurements differ and mislead."""
-    return tuple(_differences(first, first_arm, second, second_arm))
-
-
-def _differences(first: Run, first_arm: str, second: Run, second_arm: str) -> Iterator[str]:
-    for name in sorted({*first.prompts, *second.prompts}):
-        in_first, in_second = first.prompts.get(name), second.prompts.get(name)
-        if in_first is None or in_second is None:
-            yield f"prompts of {name}: only in {(second if in_first is None else first).id}"
-        elif in_first.digest != in_second.digest:
-            yield f"prompts of {name}: {in_first.digest[:12]} and {in_second.digest[:12]}"
-    if first.max_tokens != second.max_tokens:
-        yield f"limit of an answer: {first.max_tokens or 'unknown'} and {second.max_tokens or 'unknown'} tokens"
-    cells = {c.label for c in first.cells} ^ {c.label for c in second.cells}
-    if cells:
-        yield f"traffic: {'; '.join(sorted(cells))} in one of them only"
-    mine, other = first.arms.get(first_arm), second.arms.get(second_arm)
-    if mine is None or other is None:
-        yield "conditions: not recorded in both"
-        return
-    if (mine.model_digest and other.model_digest) and mine.model_digest != other.model_digest:
-        yield f"model: {mine.model} ({mine.model_digest[:12]}) and {other.model} ({other.model_digest[:12]})"
-    elif not (mine.model_digest and other.model_digest) and mine.model != other.model:
-        yield f"model: {mine.model} and {other.model}"
-    for label, first_value, second_value in (
-        ("device", mine.device, other.device),
-        ("engine version", mine.engine_version, other.engine_version),
-    ):
-        if first_value != second_value:
-            yield f"{label}: {first_value or 'unknown'} and {second_value or 'unknown'}"
 
 
 def _worse(first: Calibration | None, second: Calibration | None) -> Calibration | None:

@@ -22,11 +22,11 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
 from mpctl.records import Record, form
+from mpctl.stats.sequential import FEWEST
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
 _MOST_ROUNDS, _FEWEST_ROUNDS, _PROMPTS = 24, 12, 96
-_LEAST_ROUNDS = 5  # the first that may decide; a plan of fewer is refused unless it is asked for
 _FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
@@ -91,7 +91,8 @@ class Workload(Record):
     ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
     first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
     begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
-    ``calibrate``: measure the load client's own error before the first round.
+    ``calibrate``: measure the load client's own error before the first round. ``accepted``: names of differences
+    between the arms (:mod:`mpctl.gate.arms`) that are part of the change.
     """
 
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
@@ -105,6 +106,7 @@ class Workload(Record):
     max_time_s: float = 0.0
     reuse: bool = False
     calibrate: bool = True
+    accepted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name in ("repeats", "requests", "max_tokens"):
@@ -186,7 +188,7 @@ class Workload(Record):
         largest = max(self.requests_of(cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
         allowed = self.rounds_allowed
-        return wanted if allowed is None else max(min(wanted, allowed), _LEAST_ROUNDS)
+        return wanted if allowed is None else max(min(wanted, allowed), FEWEST)
 
     @property
     def rounds_allowed(self) -> int | None:

@@ -130,7 +130,7 @@ def measure_figures(pairing: Pairing, stages: Stages, margin: float = 0.0) -> di
     Requests that stall are cut. Means of a block's requests (throughput, TPOT, TTFT, queue wait) are also trimmed over
     the rounds; times per token are not, which are ratios of prompts.
     """
-    steady = pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
+    steady = steady_rounds(pairing, stages)
     cut = steady.without_stalls()
     every = steady.time_per_token_logs().values()
     mean = math.exp(math.fsum(every) / len(every)) if every else None
@@ -167,6 +167,16 @@ def measure_figures(pairing: Pairing, stages: Stages, margin: float = 0.0) -> di
         name: replace(figure, allowance=allowances[name], correlated=pairing.separate) if name in allowances else figure
         for name, figure in measured.items()
     }
+
+
+def steady_rounds(pairing: Pairing, stages: Stages) -> Pairing:
+    """Return the rounds that count for speed."""
+    return pairing.without_first() if stages.lower.looks >= SETTLED_FROM else pairing
+
+
+def _machine_times(pairing: Pairing, cell: Cell) -> dict[int, tuple[float, float]]:
+    busy = cell.concurrency if cell.rate is None else 1
+    return {number: (base / busy, cand / busy) for number, (base, cand) in pairing.request_times().items()}
 
 
 def _trimmed_ratio(times: list[tuple[float, float]], raw: list[tuple[float, float]], stages: Stages) -> Figure:
@@ -255,6 +265,7 @@ class Comparison:
 
     ``figures``: the numbers of the rounds from which the intervals are made, of ratios their logarithms.
     ``order``: how the arms' engines lived, from which follows by how much the bounds of speed were moved outwards.
+    ``machine_times``: by round, a request's time over the requests in flight, ms, of both arms, stalls included.
     ``round_requests`` per arm and ``round_seconds`` of both: the size of a round.
     """
 
@@ -277,6 +288,8 @@ class Comparison:
     order: ArmOrder = ArmOrder.SIDE_BY_SIDE
     round_requests: float = 0.0
     round_seconds: float = 0.0
+    miscounted: float | None = None  # share of tokens, of answers with one text that were counted otherwise
+    machine_times: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -287,12 +300,14 @@ class Comparison:
         *,
         stages: Stages | None = None,
         fresh: bool = False,
+        joined: bool = False,
     ) -> Comparison:
         """Pair the cell's blocks of both arms; ``blocks`` may hold those of other cells. The default ``stages`` are
-        those of the analysis after the last round. ``fresh``: each block is of an engine that was started for it."""
+        those of the analysis after the last round. ``fresh``: each block is of an engine that was started for it;
+        ``joined``: the arms are of two measurements."""
         policy = policy or Policy()
         mine = [b for b in blocks if b.cell == cell]
-        pairing = Pairing.of(mine)
+        pairing = replace(Pairing.of(mine), joined=joined)
         count = len(pairing.rounds)
         stages = stages or Stages.of(policy, rounds=max(count, 1), planned=max(count, 1))
         slo = {name: getattr(policy, name) for name in ("slo_ttft_ms", "slo_tpot_ms", "slo_e2e_ms")}
@@ -320,6 +335,8 @@ class Comparison:
             order=order,
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
+            miscounted=pairing.miscounted,
+            machine_times=_machine_times(steady_rounds(pairing, stages), cell),
         )
 
     @property
@@ -355,6 +372,7 @@ class Analysis:
     placement: Placement = Placement.SERVICE
     traffic: UsersTraffic | None = None
     answers: AnswerCheck | None = None
+    accepted: tuple[str, ...] = ()
 
     @classmethod
     def of(
@@ -372,7 +390,10 @@ class Analysis:
         run = source if isinstance(source, Run) else None
         shares = run.shares if run else {}
         fresh = run is not None and run.placement is Placement.TURNS
-        compared = tuple(Comparison.of(cell, blocks, policy, stages=stages, fresh=fresh) for cell in cells)
+        joined = run is not None and run.joined
+        compared = tuple(
+            Comparison.of(cell, blocks, policy, stages=stages, fresh=fresh, joined=joined) for cell in cells
+        )
         if run is not None and run.placement.users_set_load:
             compared = tuple(_on_users(comparison, run.traffic or UsersTraffic(), policy) for comparison in compared)
         weights = cell_shares([c.cell.traffic for c in compared], shares)
@@ -390,12 +411,35 @@ class Analysis:
             placement=run.placement if run else Placement.SERVICE,
             traffic=run.traffic if run else None,
             answers=run.answers if run else None,
+            accepted=run.accepted if run else (),
         )
 
     @property
     def stages(self) -> Stages:
         """The significance levels of this interim analysis."""
         return Stages.of(self.policy, rounds=max(self.rounds, 1), planned=self.planned, cells=len(self.cells))
+
+    @property
+    def machine_time(self) -> Interval | None:
+        """The time that a request takes of the machine, candidate over baseline, over all cells by their shares: the
+        ratio of arithmetic means, round by round. A geometric mean over cells hides one that is ten times slower. None
+        where the cells do not have the same rounds."""
+        cells = self.cells
+        if not cells or not cells[0].machine_times or len({tuple(c.machine_times) for c in cells}) != 1:
+            return None
+        weights = cell_shares([c.cell.traffic for c in cells], self.shares)
+        sums = [
+            [math.fsum(w * c.machine_times[n][arm] for w, c in zip(weights, cells, strict=True)) for arm in (0, 1)]
+            for n in cells[0].machine_times
+        ]
+        times = [c.figures["time_per_token_ratio"] for c in cells if "time_per_token_ratio" in c.figures]
+        return Figure(
+            tuple(math.log(cand / base) for base, cand in sums),
+            True,
+            self.stages.lower,
+            allowance=max((figure.allowance for figure in times), default=0.0),
+            correlated=any(figure.correlated for figure in times),
+        ).interval
 
     def of_cell(self, cell: Cell) -> Comparison:
         """Return one cell; raises KeyError when it was not measured."""

@@ -22,6 +22,7 @@ from mpctl.gate.rules import RULES, rule_named
 from mpctl.gate.rules.users import judge_traffic
 from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
+from mpctl.stats.sequential import FEWEST
 
 LEAST_CHANCE = 0.1
 _ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
@@ -84,9 +85,19 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
     """
     if verdict.outcome is not Outcome.UNDECIDED or analysis.planned < _FEWEST:
         return False
-    if not analysis.planned / 2 <= analysis.rounds < analysis.planned:
+    if analysis.rounds >= analysis.planned:
+        return False
+    if analysis.rounds >= FEWEST and any(_is_hopeless(result) for result in verdict.rules):
+        return True
+    if analysis.rounds < analysis.planned / 2:
         return False
     return decision_chance(analysis, verdict) < LEAST_CHANCE
+
+
+def _is_hopeless(result: RuleResult) -> bool:
+    """Return whether neither arm's speed is its own, so that no round promotes or rejects."""
+    rule = rule_named(result.rule)
+    return result.outcome is Outcome.MISSING and rule is not None and rule.guards_speed
 
 
 def decision_chance(analysis: Analysis, verdict: Verdict) -> float:

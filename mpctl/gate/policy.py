@@ -232,6 +232,15 @@ class Policy:
     max_rejected_share: float = _term(
         0.1, "all", _SHARE, "how much of the traffic may be slower so that the rest is faster", _OWN, most=1.0
     )
+    max_rejected_slowdown: float = _term(
+        2.0,
+        "all",
+        _FACTOR,
+        "how much more time per token a class may take so that the rest is faster; the machine time of all classes "
+        "together must be shown to be less as well",
+        _OWN,
+        above=0.0,
+    )
     slo_ttft_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
     slo_tpot_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)
     slo_e2e_ms: float | None = _term(None, "goodput", "ms", "off: a target is the user's", _OWN, optional=True)

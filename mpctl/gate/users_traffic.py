@@ -21,6 +21,7 @@ from mpctl.experiment.counters import Window
 from mpctl.experiment.users import ArmsReading, TrafficWindow, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval, Stage, Trimmed, ratio_interval, widened
+from mpctl.stats.sequential import FEWEST  # no coin orders windows: both arms have the same
 
 LOOKS = 30  # windows at most, each followed by an interim analysis
 STEP_REQUESTS = 20  # on the candidate, before it gets a larger share
@@ -88,7 +89,7 @@ def compare_traffic(traffic: UsersTraffic, policy: Policy) -> TrafficFigures:
     seconds = math.fsum(w.seconds for w in windows)
     pods = round(math.fsum(w.pods for w in windows) / len(windows))
     theirs, ours = (math.fsum(w.tpot_count or 0.0 for w in arm) for arm in (baseline, candidate))
-    stage = Stage(len(windows), max(planned, len(windows)), below=policy.side, above=policy.side)
+    stage = Stage(len(windows), max(planned, len(windows)), below=policy.side, above=policy.side, first=FEWEST)
 
     def logs(figure: Callable[[Window], float | None]) -> list[float]:
         read = [(figure(base), figure(cand)) for base, cand in zip(baseline, candidate, strict=True)]

@@ -154,6 +154,9 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     else:
         outcome = Outcome.PROMOTE
     summary = _summary(cells, crossovers)
+    if rejected and outcome is Outcome.PROMOTE:
+        outcome, why = _weigh_losers(cells, analysis)
+        summary += f"; {why}"
     if any(c.order is ArmOrder.SEPARATE for c in analysis.cells):
         summary += "; the arms were not measured in turns, and the intervals are widened for it"
     if broken and rejected <= allowed:
@@ -162,6 +165,23 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
         most = formatting.limit(analysis.policy.max_rejected_share, "share")
         summary += f"; {formatting.share(rejected, 0)} of the traffic is slower (at most {most})"
     return Verdict(outcome, cells, summary, crossovers)
+
+
+def _weigh_losers(cells: tuple[CellVerdict, ...], analysis: Analysis) -> tuple[Outcome, str]:
+    """Return whether the gain of the promoted cells outweighs the loss of the rejected ones, and a sentence with the
+    machine time that a request takes over all cells."""
+    most, time = analysis.policy.max_rejected_slowdown, analysis.machine_time
+    for cell in cells:
+        ratio = analysis.of_cell(cell.cell).time_per_token_ratio
+        if cell.outcome is Outcome.REJECT and ratio is not None and ratio.value > most:
+            text = f"{cell.cell.label} takes {formatting.ratio(ratio.value)} the time per token"
+            return Outcome.REJECT, f"{text} (at most {formatting.limit(most, 'x')} in a class that may be slower)"
+    if time is None:
+        return Outcome.UNDECIDED, "machine time over all classes was not measured"
+    text = f"machine time per request {formatting.ratio(time.value)}, {formatting.confidence(time)}, over all classes"
+    if time.below(1.0, strictly=True):
+        return Outcome.PROMOTE, text
+    return Outcome.REJECT if time.above(1.0, strictly=True) else Outcome.UNDECIDED, f"{text} (below 1.00x)"
 
 
 def _most(counts: list[int | None]) -> int | None:

@@ -25,6 +25,7 @@ from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.experiment.workload import Workload, round_order
 from mpctl.gate.analysis import Analysis
+from mpctl.gate.arms import require_alike
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import MeasurementNoise, power_warning
@@ -159,6 +160,7 @@ class Measurement:
     def _prepare(self, arms: tuple[str, ...]) -> None:
         for arm in arms if self.placement is not Placement.TURNS else ():
             self._note_conditions(arm)
+        self._require_alike()
         self._calibrate()
 
     def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
@@ -257,17 +259,12 @@ class Measurement:
         """The measurement as it stands, with everything needed to judge or repeat it."""
         chosen = self.blocks() if blocks is None else blocks
         workload = self.workload
-        arms = {}
-        for arm in (BASELINE, CANDIDATE):
-            conditions = load_record(self.store, self.id, f"conditions-{arm}", ArmConditions.from_record)
-            if conditions is not None:
-                arms[arm] = conditions
         return Run(
             id=self.id,
             created=self.created,
             who=self.who,
             mpctl_version=__version__,
-            arms=arms,
+            arms=self._conditions(),
             prompts={
                 kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated) for kind in workload.traffic
             },
@@ -281,6 +278,7 @@ class Measurement:
             users=self.users,
             traffic=self.traffic() if self.placement.users_set_load else None,
             answers=load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record),
+            accepted=workload.accepted,
         )
 
     def judged(self) -> Run:
@@ -327,8 +325,29 @@ class Measurement:
             kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
             speculation=target.spec,
+            context_tokens=facts.context_tokens,
         )
         self._pending[name] = conditions.to_record()
+        if self.placement is Placement.TURNS:  # an arm is known from its first turn on
+            self._require_alike()
+
+    def _conditions(self) -> dict[str, ArmConditions]:
+        """The conditions of each arm as far as they are noted."""
+        arms = {}
+        for arm in (BASELINE, CANDIDATE):
+            record = self._pending.get(f"conditions-{arm}")
+            conditions = (
+                load_record(self.store, self.id, f"conditions-{arm}", ArmConditions.from_record)
+                if record is None
+                else ArmConditions.from_record(record)
+            )
+            if conditions is not None:
+                arms[arm] = conditions
+        return arms
+
+    def _require_alike(self) -> None:
+        """Refuse arms that differ in more than speculation."""
+        require_alike(self._conditions(), self.workload.accepted)
 
     def _calibration(self) -> Calibration | None:
         pending = self._pending.get("calibration")

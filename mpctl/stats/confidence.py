@@ -19,7 +19,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpctl.stats.sequential import FIRST_LOOK, nominal_levels
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK, nominal_levels
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class Stage:
     looks: int
     below: float
     above: float
+    first: int = FIRST_LOOK  # that may decide
 
     @property
     def level(self) -> float:
@@ -188,12 +189,12 @@ def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Inte
 
 def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: float) -> Interval | None:
     """Return the quotient of two sums over stretches of time, with an interval by their spread (linearised; Cochran,
-    Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FIRST_LOOK
+    Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FEWEST
     stretches."""
     from scipy.special import stdtrit
 
     count, total = len(parts), math.fsum(wholes)
-    if count < FIRST_LOOK or total <= 0:
+    if count < FEWEST or total <= 0:
         return None
     value = math.fsum(parts) / total
     squares = math.fsum((part - value * whole) ** 2 for part, whole in zip(parts, wholes, strict=True))
@@ -224,7 +225,7 @@ def _half_width(mean: Trimmed, stage: Stage, alpha: float) -> float | None:
     if mean.count < 2:
         return None
     # A round may lack this figure: the count is then smaller than the look's number, whose level still holds.
-    level = nominal_levels(stage.looks, alpha)[stage.look - 1]
+    level = nominal_levels(stage.looks, alpha, stage.first)[stage.look - 1]
     if level == 0.0:
         return None
     if mean.spread == 0.0:

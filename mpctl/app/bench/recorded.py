@@ -6,7 +6,7 @@ import gzip
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from mpctl.app.files import read_policy
 from mpctl.app.requests import CompareRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.run import Run, arm_of, combine, differences
+from mpctl.experiment.run import Run, arm_of, combine
 from mpctl.gate.analysis import Analysis
+from mpctl.gate.arms import accepted_names, differences
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
@@ -206,7 +207,8 @@ def _combined(first: str, second: str, *, force: bool) -> tuple[Run, tuple[str, 
             f"{baseline_path} and {candidate_path} were measured differently: {'; '.join(differing)}",
             hint="--force compares them anyway",
         )
-    return combine(baseline, arms[0], candidate, arms[1]), differing
+    joined = combine(baseline, arms[0], candidate, arms[1])
+    return replace(joined, accepted=accepted_names(joined.arms) if force else joined.accepted), differing
 
 
 def _split(text: str) -> tuple[str, str | None]:

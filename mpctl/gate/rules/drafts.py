@@ -13,7 +13,7 @@ from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate, more_needed
-from mpctl.stats.sequential import FIRST_LOOK
+from mpctl.stats.sequential import FEWEST
 
 _BLOCK = 16  # tokens of a block of the prefix cache; a head computes the last one that matches again
 _ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
@@ -140,7 +140,7 @@ def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
         # The value counts every step once, the interval every round once: with few rounds it may miss the value.
         interval = replace(interval, low=min(interval.low, value), high=max(interval.high, value))
     outcome = judge_estimate(value, interval, limit)
-    by_chance = interval is not None and interval.low == interval.high and interval.n < FIRST_LOOK
+    by_chance = interval is not None and interval.low == interval.high and interval.n < FEWEST
     if outcome is Outcome.FAIL and by_chance:  # as when a few rounds had no draft accepted
         outcome = Outcome.UNDECIDED
     rounds = f", {formatting.confidence(interval, unit)} over {interval.n} rounds" if interval else ""

@@ -6,8 +6,11 @@ import math
 from dataclasses import replace
 
 from mpctl import formatting
+from mpctl.gate.arms import open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed
 from mpctl.stats.confidence import SHARE_TAIL, Interval, share_interval
+
+_QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 
 
 def _judge_errors(case: Case, rule: Rule) -> RuleResult:
@@ -61,6 +64,34 @@ def _more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
         if _excess(worse * total / n, better * total / n, total).below(limit):
             return total - n
     return None
+
+
+def _judge_arms(case: Case, _: Rule) -> RuleResult:
+    if case.baseline is None or case.candidate is None:
+        return RuleResult(Outcome.SKIP, "the conditions of the arms are not recorded")
+    found = open_differences(case.analysis.arms, case.analysis.accepted)
+    accepted = f" (accepted: {', '.join(case.analysis.accepted)})" if case.analysis.accepted else ""
+    if not found:
+        return RuleResult(Outcome.PASS, f"no condition but speculation is known to differ{accepted}")
+    return RuleResult(
+        Outcome.MISSING, f"the arms differ in more than speculation: {'; '.join(map(str, found))}{accepted}"
+    )
+
+
+def _judge_open_loop(case: Case, _: Rule) -> RuleResult:
+    """A queue shows itself after about ten times the requests that are in flight (Little's law)."""
+    c, rate = case.comparison, case.comparison.cell.rate
+    if rate is None:
+        return RuleResult(Outcome.SKIP, "a closed loop: the requests in flight are constant", unit="prompts")
+    if c.baseline.e2e is None:
+        return RuleResult(Outcome.MISSING, "no request of the baseline was answered", unit="prompts")
+    wanted = math.ceil(_QUEUE_FACTOR * rate * c.baseline.e2e.mean / 1000)
+    n = math.floor(c.round_requests)
+    text = f"a block sends {n} requests at {rate:g}/s, and one takes {c.baseline.e2e.mean / 1000:.2g} s"
+    if n >= wanted:
+        return RuleResult(Outcome.PASS, text, n, wanted, None, n, "prompts")
+    text += f": no queue can form; --requests {wanted} does, a block then takes about {wanted / rate:.0f} s"
+    return RuleResult(Outcome.MISSING, text, n, wanted, None, n, "prompts")
 
 
 def _judge_samples(case: Case, rule: Rule) -> RuleResult:
@@ -119,6 +150,11 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
                 f"the {arm.arm} counted {counted:.0f} tokens, its answers report {arm.output_tokens} "
                 f"(at most {most} apart): another engine answered a part of the requests"
             )
+    if c.miscounted is not None and c.miscounted > limit:
+        differ.append(
+            f"answers with the same text have {formatting.share(c.miscounted, 0)} more or fewer tokens on the "
+            f"candidate (at most {formatting.limit(limit, 'share')}): its usage records cannot be right"
+        )
     outcome = Outcome.MISSING if differ else Outcome.PASS
     return RuleResult(outcome, "; ".join(differ or agree), widest, limit, None, c.candidate.requests, "share")
 
@@ -206,6 +242,24 @@ RULES = (
         "if the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's "
         "exact test), so a service that fails now and then by itself rejects no candidate.",
         about_answers=True,
+    ),
+    Rule(
+        "arms",
+        _judge_arms,
+        "",
+        "The arms must differ in speculation alone: the same model, device, engine version, served context and "
+        "arguments, as far as they are known.",
+        guards_speed=True,
+    ),
+    Rule(
+        "open loop",
+        _judge_open_loop,
+        "",
+        "With --rate a block must be long enough for a queue to form: ten times the requests that are in flight.",
+        unit="prompts",
+        direction=Direction.MINIMUM,
+        guards_speed=True,
+        needs_idle_engines=True,
     ),
     Rule(
         "samples",

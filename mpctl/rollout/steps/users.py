@@ -33,7 +33,7 @@ from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.steps.candidate import POLL_S
 from mpctl.rollout.steps.measure import measurement
 from mpctl.rollout.steps.traffic import Until, await_counters, in_words, route_of, watch_arm
-from mpctl.stats.sequential import FIRST_LOOK
+from mpctl.stats.sequential import FEWEST
 
 _SILENT_S = 120.0  # without a request, after which the step says so
 _WRITTEN_AT_ONCE = 5  # windows: each write is an object of the cluster
@@ -342,7 +342,7 @@ def mirror(context: Context, operation: Operation) -> Mirrored:
     """
     plan = operation.plan
     percent, policy, seconds = plan.mirror_percent, plan.policy, plan.step_duration_s
-    planned = max(FIRST_LOOK, int(seconds / policy.traffic_window_s) - 1)
+    planned = max(FEWEST, int(seconds / policy.traffic_window_s) - 1)
     traffic = collect(context, operation, percent, UsersTraffic(planned=planned, copies=True))
     figures = compare_traffic(traffic, policy)
     context.progress.note(f"mirrored {percent} %: {figures.describe()}")

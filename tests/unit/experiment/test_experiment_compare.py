@@ -6,16 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, Refused
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
-from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run, arm_of, combine, differences
+from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run, arm_of, combine
+from mpctl.gate.analysis import Analysis, ArmOrder
+from mpctl.gate.arms import differences, require_alike
 from mpctl.gate.policy import Policy
 
 CELL = Cell("edits", 1)
 WINDOW = Window(20.0, 0.0, 0.0, 2.0, None, None, None, ())
-CONDITIONS = ArmConditions("none", "0.32.0", ("--model=m",), "m", "ab" * 32, "cpu", 1000)
+CONDITIONS = ArmConditions("none", "0.32.0", ("--model=m",), "m", "ab" * 32, "cpu", 1000, context_tokens=8192)
 
 
 def block(arm, repeat, prompts=("a", "b"), cell=CELL):
@@ -123,7 +125,10 @@ def test_what_was_measured_differently_is_named(second, told):
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"spec": "ngram", "argv": ("--other",), "kv_pool_tokens": 1}, ()),
+        ({"spec": "ngram", "argv": (*CONDITIONS.argv, "--speculative-config={}", "--port=1"), "kv_pool_tokens": 1}, ()),
+        ({"argv": ("--model=n", "--dtype=half")}, ("--dtype: absent and half",)),
+        ({"argv": ()}, ()),
+        ({"context_tokens": 4096}, ("served context: 8192 and 4096",)),
         ({"model_digest": "cd" * 32}, ("model: m (abababababab) and m (cdcdcdcdcdcd)",)),
         ({"model_digest": "", "model": "n"}, ("model: m and n",)),
         ({"model_digest": ""}, ()),
@@ -134,3 +139,23 @@ def test_what_was_measured_differently_is_named(second, told):
 def test_conditions_that_differ_are_named(changes, told):
     second = replace(BOTH, arms={"candidate": replace(CONDITIONS, **changes)})
     assert differences(BOTH, "candidate", second, "candidate") == told
+
+
+def test_unlike_arms_are_refused_with_the_name_that_accepts_each_difference():
+    arms = {"baseline": CONDITIONS, "candidate": replace(CONDITIONS, device="gpu", argv=("--enforce-eager",))}
+    with pytest.raises(Refused, match="device: cpu and gpu; --enforce-eager: absent and set") as caught:
+        require_alike(arms, ())
+    assert "--accept-difference device --accept-difference --enforce-eager" in caught.value.hint
+    require_alike(arms, ("device", "--enforce-eager"))
+    require_alike({"baseline": CONDITIONS}, ())
+
+
+def test_arms_of_two_measurements_are_separate_whatever_their_clocks_say():
+    """Two runs that overlapped in time counted as measured in turns, and were judged without the margin for a drift."""
+    at = "2026-11-21T00:{:02}:00+00:00".format
+    first = run(*(replace(block("baseline", n), started=at(n)) for n in range(3)))
+    second = run(*(replace(block("candidate", n), started=at(n)) for n in range(3)), name="two")
+    together = Analysis.of(combine(first, "baseline", second, "candidate"), Policy()).cells[0]
+    assert together.order is ArmOrder.SEPARATE
+    turns = Analysis.of(run(*first.blocks, *second.blocks), Policy()).cells[0]
+    assert turns.order is ArmOrder.SIDE_BY_SIDE

@@ -123,7 +123,7 @@ def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
                 for n in (int(0.8 * count), count)
             ]
             assert chances[1] >= 0.9, (spread, gain)
-            assert count == 5 or chances[0] < 0.9, (spread, gain)
+            assert count == FIRST_LOOK or chances[0] < 0.9, (spread, gain)
 
 
 def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_find_as_much():

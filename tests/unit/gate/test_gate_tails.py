@@ -97,7 +97,7 @@ def test_a_limit_of_zero_is_judged():
 
 
 def test_a_tails_interval_states_the_simultaneous_confidence_level():
-    intervals = Analysis.of(timed(rounds_of(5, faster=(2.0,) * 150)), Policy(), planned=12).cells[0].intervals
+    intervals = Analysis.of(timed(rounds_of(8, faster=(2.0,) * 150)), Policy(), planned=12).cells[0].intervals
     assert intervals["e2e_p99"].level == intervals["tpot"].level == pytest.approx(0.966)
 
 
@@ -121,5 +121,5 @@ def test_a_p99_with_prompts_enough_waits_for_the_round_that_may_decide():
     blocks = timed(rounds_of(2, faster=(2.0,) * 1500))
     changed_analysis = replace(Analysis.of(blocks, Policy(max_e2e_p99_ratio=1.5), planned=12), calibration=CALM)
     rule = results(changed_analysis)["E2E p99"]
-    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 5 on, this is round 2")
-    assert rule.needed == 3 * 1500
+    assert (rule.outcome, rule.message) == (UNDECIDED, "E2E p99 is judged from round 8 on, this is round 2")
+    assert rule.needed == 6 * 1500

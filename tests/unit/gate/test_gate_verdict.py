@@ -139,3 +139,23 @@ def test_more_cells_make_rejecting_harder_not_promoting():
     among = Analysis.of([b for p in parts for b in p], ALIKE).cells[0].intervals["throughput_ratio"]
     assert among.low == pytest.approx(alone.low)
     assert among.high > alone.high
+
+
+def _one_class_loses(winner, loser, share):
+    parts = [cell_blocks("edits", 1 / winner, count=12), cell_blocks("chat", 1 / loser, count=12)]
+    return judged(*parts, shares={"edits": 1 - share, "chat": share})
+
+
+def test_a_class_ten_times_slower_is_never_promoted():
+    """Nine of ten requests at 0.8x hid a tenth at 10x: promoted, though the machine works 1.62x as long."""
+    for share in (0.1, 0.01):
+        verdict = _one_class_loses(0.8, 10.0, share)
+        assert verdict.outcome is REJECT
+        assert "chat, 1 at once takes 10.01x the time per token (at most 2.00x" in verdict.summary
+
+
+def test_classes_that_lose_must_be_outweighed_in_machine_time():
+    assert _one_class_loses(0.8, 1.5, 0.1).outcome is PROMOTE
+    verdict = _one_class_loses(0.97, 1.9, 0.1)
+    assert verdict.outcome is not PROMOTE
+    assert "machine time per request 1.0" in verdict.summary

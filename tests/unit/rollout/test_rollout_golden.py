@@ -140,10 +140,7 @@ def parts(name):
 
 
 def without_later_fields(value, old):
-    """What an older version writes of ``value``: a later one adds fields and rules of the gate, and changes none."""
-    if isinstance(value, list) and isinstance(old, list) and all(isinstance(o, dict) and "rule" in o for o in old):
-        known = [o["rule"] for o in old]
-        value = [result for result in value if result["rule"] in known] if known else value
+    """What an older version writes of ``value``: a later one adds fields, and changes none."""
     if isinstance(value, dict) and isinstance(old, dict):
         return {name: without_later_fields(value[name], old[name]) for name in old if name in value}
     if isinstance(value, list) and isinstance(old, list) and len(value) == len(old):

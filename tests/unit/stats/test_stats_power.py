@@ -18,7 +18,7 @@ def simulated(drift, rounds, repetitions=4000):
     levels = nominal_levels(rounds, ALPHA)
     values = np.random.default_rng(rounds).normal(drift, 1.0, (repetitions, rounds))
     found = np.zeros(repetitions, bool)
-    for count in range(FIRST_LOOK, rounds + 1):
+    for count in range(min(FIRST_LOOK, rounds), rounds + 1):
         part = values[:, :count]
         t = part.mean(1) / part.std(1, ddof=1) * math.sqrt(count)
         found |= t > stdtrit(count - 1, 1 - levels[count - 1])

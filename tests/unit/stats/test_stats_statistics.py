@@ -48,8 +48,8 @@ def test_levels_of_one_look_are_the_whole_and_of_the_last_the_largest():
     assert nominal_levels(1, 0.02) == (pytest.approx(0.02, rel=0.01),)
     assert nominal_levels(2, 0.02)[0] == 0.0
     levels = nominal_levels(30, 0.02)
-    assert levels[:4] == (0.0, 0.0, 0.0, 0.0)
-    assert all(a < b for a, b in itertools.pairwise(levels[4:]))
+    assert set(levels[: FIRST_LOOK - 1]) == {0.0}
+    assert all(a < b for a, b in itertools.pairwise(levels[FIRST_LOOK - 1 :]))
 
 
 @pytest.mark.parametrize("looks", [4, 11, 30])
@@ -133,8 +133,8 @@ def test_rounds_that_agree_exactly_have_no_width_where_they_may_decide():
 
 def test_hundreds_of_looks_have_levels_too():
     levels = nominal_levels(300, SIDE)
-    assert levels[:4] == (0.0,) * 4
-    assert 0 < levels[4] < levels[-1] < SIDE
+    assert levels[: FIRST_LOOK - 1] == (0.0,) * (FIRST_LOOK - 1)
+    assert 0 < levels[FIRST_LOOK - 1] < levels[-1] < SIDE
 
 
 @pytest.mark.parametrize("spread", [0.05, 0.2])
