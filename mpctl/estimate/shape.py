@@ -77,8 +77,8 @@ class Shape:
 
     def window_elements(self) -> float:
         """Elements that the windows of one request hold."""
-        kept = 0 if self.full_layers is None else self.layers - self.full_layers
-        return kept * (self.window or 0) * 2 * self.kv_heads * self.head_dim
+        windowed = 0 if self.full_layers is None else self.layers - self.full_layers
+        return windowed * (self.window or 0) * 2 * self.kv_heads * self.head_dim
 
     @property
     def bf16_gib(self) -> float | None:

@@ -219,5 +219,5 @@ class Planner:
             field = wrong[0].rpartition(".")[2].replace("_", "-")
             raise InputError(wrong[1], field=f"--{field}")
         spread = any(target.service.command.has(flag) for flag in _SPREADS)
-        found = None if spread else misfit(cell)
-        return cell if found is None else Refusal(f"{target.model or 'the target'} {found.reason}", found.hint)
+        refusal = None if spread else misfit(cell)
+        return cell if refusal is None else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)

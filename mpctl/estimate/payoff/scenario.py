@@ -323,8 +323,8 @@ class Scenario:
         """KV bytes of one token on one GPU, with its part of what a request keeps whatever its length. Every GPU holds
         at least one head, and all of a compressed KV."""
         own, split = self.weights, 1 if self.target.latent else min(self.gpus, self.target.kv_heads)
-        kept = (own.window_gb + own.state_gb) * 1e9 / self.gpus
-        return own.kv_bytes / split + kept / (self.prompt + self.output / 2)
+        fixed = (own.window_gb + own.state_gb) * 1e9 / self.gpus
+        return own.kv_bytes / split + fixed / (self.prompt + self.output / 2)
 
     def room(self) -> Range:
         """GiB of one GPU that remain for the KV pool without a draft; below 0 where the weights do not fit."""
@@ -368,7 +368,8 @@ class Scenario:
         """The question with the least, the middle and the most of both pools."""
         before, after = self.pool_ranges()
         low, high = (
-            replace(self, pool=one, draft_pool=two) for one, two in ((before.low, after.low), (before.high, after.high))
+            replace(self, pool=pool, draft_pool=draft)
+            for pool, draft in ((before.low, after.low), (before.high, after.high))
         )
         middle = self.pools()
         return low, replace(self, pool=middle[0], draft_pool=middle[1]), high
@@ -418,8 +419,8 @@ def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
     """The smallest change of each kind that makes room: GPUs, precision, length of a request."""
     bare = replace(cell, pool=None, draft_pool=None)
     ways = []
-    if more := next((n for n in _MORE_GPUS if n > cell.gpus and fits(replace(bare, gpus=n))), None):
-        ways.append(f"--tensor-parallel-size={more}")
+    if gpus := next((n for n in _MORE_GPUS if n > cell.gpus and fits(replace(bare, gpus=n))), None):
+        ways.append(f"--tensor-parallel-size={gpus}")
     for precision in _SMALLER:
         if PRECISIONS[precision] < PRECISIONS[cell.precision] and fits(
             replace(bare, precision=precision, weights_gb=None)

@@ -128,8 +128,8 @@ class KnownBadRow:
     def releases(self) -> str:
         """The range in words, such as ``0.18.1 to 0.28.0, fixed by 0.32.0``."""
         first = show(self.first) if self.first else "unknown"
-        seen = f" to {show(self.seen)}" if self.seen and self.seen != self.first else ""
-        return f"{first}{seen}, {f'fixed by {show(self.fixed)}' if self.fixed else 'no release known with a fix'}"
+        newest = f" to {show(self.seen)}" if self.seen and self.seen != self.first else ""
+        return f"{first}{newest}, {f'fixed by {show(self.fixed)}' if self.fixed else 'no release known with a fix'}"
 
 
 @dataclass(frozen=True)
@@ -171,8 +171,8 @@ class KnownBad:
         unspecific = not (row.models or row.features)
         if "off" in uses or (row.requests and unspecific):
             return None
-        seen = row.first is not None and row.seen is not None and version <= row.seen
-        sure = row.confidence == "high" and seen and "default" not in uses and not row.requests
+        reported = row.first is not None and row.seen is not None and version <= row.seen
+        sure = row.confidence == "high" and reported and "default" not in uses and not row.requests
         return "refuse" if sure else "warn"
 
     def _is_model(self, name: str, facts: ServiceFacts) -> bool:
