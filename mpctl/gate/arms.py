@@ -37,22 +37,22 @@ def arm_differences(baseline: ArmConditions, candidate: ArmConditions) -> tuple[
     return tuple(_differences(baseline, candidate))
 
 
-def _differences(one: ArmConditions, two: ArmConditions) -> Iterator[Difference]:
-    if one.model_digest and two.model_digest:
-        if one.model_digest != two.model_digest:
-            shown = [f"{arm.model} ({arm.model_digest[:12]})" for arm in (one, two)]
+def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[Difference]:
+    if baseline.model_digest and candidate.model_digest:
+        if baseline.model_digest != candidate.model_digest:
+            shown = [f"{arm.model} ({arm.model_digest[:12]})" for arm in (baseline, candidate)]
             yield Difference("model", *shown)
-    elif one.model and two.model and one.model != two.model:
-        yield Difference("model", one.model, two.model)
+    elif baseline.model and candidate.model and baseline.model != candidate.model:
+        yield Difference("model", baseline.model, candidate.model)
     for name, first, second in (
-        ("device", one.device, two.device),
-        ("engine version", one.engine_version, two.engine_version),
-        ("served context", one.context_tokens, two.context_tokens),
+        ("device", baseline.device, candidate.device),
+        ("engine version", baseline.engine_version, candidate.engine_version),
+        ("served context", baseline.context_tokens, candidate.context_tokens),
     ):
         if first and second and first != second:
             yield Difference(name, str(first), str(second))
-    if one.argv and two.argv:
-        flags = [EngineCommand(arm.argv).flags() for arm in (one, two)]
+    if baseline.argv and candidate.argv:
+        flags = [EngineCommand(arm.argv).flags() for arm in (baseline, candidate)]
         for name in sorted(flags[0].keys() | flags[1].keys()):
             if name in _FREE or name.startswith(_SPECULATION) or not name.startswith("--"):  # as sh -c has
                 continue
@@ -65,8 +65,8 @@ def open_differences(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...
     """Return the differences between the arms of a measurement that nobody accepted; none while one arm is unknown."""
     if BASELINE not in arms or CANDIDATE not in arms:
         return ()
-    found = arm_differences(arms[BASELINE], arms[CANDIDATE])
-    return tuple(difference for difference in found if difference.name not in accepted)
+    different = arm_differences(arms[BASELINE], arms[CANDIDATE])
+    return tuple(difference for difference in different if difference.name not in accepted)
 
 
 def require_alike(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) -> None:
@@ -75,11 +75,11 @@ def require_alike(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) 
     Raises:
         Refused: a difference is not accepted by its name.
     """
-    found = open_differences(arms, accepted)
-    if found:
-        options = shlex.join(word for difference in found for word in ("--accept-difference", difference.name))
+    different = open_differences(arms, accepted)
+    if different:
+        options = shlex.join(word for difference in different for word in ("--accept-difference", difference.name))
         raise Refused(
-            f"baseline and candidate differ in more than speculation: {'; '.join(map(str, found))}",
+            f"baseline and candidate differ in more than speculation: {'; '.join(map(str, different))}",
             hint=f"make them alike, or accept it as a part of the change: {options}",
         )
 

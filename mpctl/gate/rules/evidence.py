@@ -69,12 +69,12 @@ def _more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
 def _judge_arms(case: Case, _: Rule) -> RuleResult:
     if case.baseline is None or case.candidate is None:
         return RuleResult(Outcome.SKIP, "the conditions of the arms are not recorded")
-    found = open_differences(case.analysis.arms, case.analysis.accepted)
+    different = open_differences(case.analysis.arms, case.analysis.accepted)
     accepted = f" (accepted: {', '.join(case.analysis.accepted)})" if case.analysis.accepted else ""
-    if not found:
+    if not different:
         return RuleResult(Outcome.PASS, f"no condition but speculation is known to differ{accepted}")
     return RuleResult(
-        Outcome.MISSING, f"the arms differ in more than speculation: {'; '.join(map(str, found))}{accepted}"
+        Outcome.MISSING, f"the arms differ in more than speculation: {'; '.join(map(str, different))}{accepted}"
     )
 
 
