@@ -114,7 +114,6 @@ def of_class(family: str, traffic: str, k: int) -> tuple[float, ...]:
 # Bytes of a parameter as it is stored; four bits with their scales.
 PRECISIONS = {"bf16": 2.0, "fp16": 2.0, "fp8": 1.0, "int8": 1.0, "int4": 0.56, "awq": 0.56, "gptq": 0.56, "mxfp4": 0.56}
 PRECISIONS["nvfp4"] = 0.56
-_NOT_NAMED = "bf16"
 _SPELLINGS = {"4bit": "int4", "w4a16": "int4", "8bit": "int8", "w8a8": "int8"}
 
 
@@ -122,7 +121,7 @@ def precision_of(names: str, shape: Shape) -> str:
     """The precision that a quantization or a model's name says, else that of the published checkpoint, else bf16."""
     words = re.split(r"[^a-z0-9]+", names.lower())
     words = [_SPELLINGS.get(word, word) for word in words]
-    return next((known for known in PRECISIONS if known in words), shape.precision or _NOT_NAMED)
+    return next((known for known in PRECISIONS if known in words), shape.precision or "bf16")
 
 
 DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
@@ -563,8 +562,9 @@ def _contradiction(cell: Scenario) -> tuple[str, str] | None:
         return "acceptance.coverage", f"{coverage:g} is no share from 0 to 1"
     if coverage < 1 and cell.method not in LOOKUPS:
         return "acceptance.coverage", f"{cell.method} proposes in every step: coverage belongs to {', '.join(LOOKUPS)}"
-    if cell.pool is not None and cell.pool < cell.prompt + cell.output:
-        return "pool_tokens.baseline", f"{cell.pool:,.0f} tokens hold no request of {cell.prompt + cell.output:,.0f}"
+    for arm, pool in (("baseline", cell.pool), ("candidate", cell.draft_pool)):
+        if pool is not None and pool < cell.prompt + cell.output:
+            return f"pool_tokens.{arm}", f"{pool:,.0f} tokens hold no request of {cell.prompt + cell.output:,.0f}"
     if cell.pool is not None and cell.draft_pool is not None and cell.draft_pool > 1.1 * cell.pool:
         return "pool_tokens.candidate", f"{cell.draft_pool:,.0f} tokens are more than the baseline's {cell.pool:,.0f}"
     return None

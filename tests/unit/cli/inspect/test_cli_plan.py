@@ -422,6 +422,7 @@ def test_a_target_that_does_not_fit_has_the_arithmetic_and_no_figure(cli, form):
         ({"prompt_tokens": 1e8}, "prompt_tokens: 1e+08 is outside 1 to 10,000,000"),
         ({"gpu": {"bandwidth_gb_s": 0.3, "tflops": 100}}, "bandwidth_gb_s: 0.3 is outside 5 to 30,000 (GB/s"),
         ({"pool_tokens": {"baseline": 1}}, "pool_tokens.baseline: 1 tokens hold no request of 345"),
+        ({"pool_tokens": {"baseline": 10_000, "candidate": 1}}, "pool_tokens.candidate: 1 tokens hold no request"),
         ({"pool_tokens": {"baseline": 10_000, "candidate": 9e7}}, "are more than the baseline's 10,000"),
         ({"measured": [{"concurrency": 4, "k": 3, "throughput_ratio": 50}]}, "50 is not possible with K = 3"),
         ({"gpus": 3}, "gpus: 64 attention heads cannot be split over 3 GPUs"),
