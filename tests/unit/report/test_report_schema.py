@@ -1,6 +1,6 @@
 """The published schema of ``mpctl report -o json``: made from the values themselves, held against real reports.
 
-``python tests/unit/report/test_report_schema.py`` renews ``docs/schema/report.json``.
+``PYTHONPATH=.:tests/unit/support python tests/unit/report/test_report_schema.py`` renews ``docs/schema/report.json``.
 """
 
 from __future__ import annotations
