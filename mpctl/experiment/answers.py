@@ -209,7 +209,8 @@ class Finding(Record):
 class RuleCount(Record):
     """The result of one rule over a pass. ``baseline``, ``candidate``: answers with a fault of each arm; ``alone``:
     those that only the candidate has. ``p``: of the exact test, where rates decide; ``missing``: why the rule could not
-    run, and ``applies`` is False where nothing of the pass is for it to judge."""
+    run; ``impossible``: True where no pass on these arms could have run it. ``applies`` is False where nothing of the
+    pass is for it to judge."""
 
     compared: int = 0
     baseline: int = 0
@@ -219,6 +220,7 @@ class RuleCount(Record):
     e_value: float | None = None
     missing: str = ""
     applies: bool = True
+    impossible: bool = False
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ class _Pass:
     tie: Tie | None
     again: Mapping[int, int]  # number of the first request by that of its repetition
     earlier: Mapping[str, str] = field(default_factory=dict)
+    left: bool = False  # the baseline, before the candidate answered
 
     @property
     def answered(self) -> list[Pair]:
@@ -87,12 +88,18 @@ class _Pass:
 
 
 def examine(
-    pairs: Sequence[Pair], *, fidelity: str, level: Level, earlier: Mapping[str, str] | None = None
+    pairs: Sequence[Pair],
+    *,
+    fidelity: str,
+    level: Level,
+    earlier: Mapping[str, str] | None = None,
+    left: bool = False,
 ) -> AnswerCheck:
     """Return what the answers of one pass show. ``level``: what the engines told of every answer. ``earlier``:
-    :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one."""
+    :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one. ``left``: the baseline
+    had left the GPU before the candidate answered, and scores nothing that the candidate samples."""
     again = first_of(pairs)
-    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {})
+    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {}, left)
     results: dict[AnswerRule, Result] = {rule: judge(answers) for rule, judge in _RULES.items()}
     equal = sum(pair.baseline.ids == pair.candidate.ids for pair in answers.answered if pair.baseline.ids)
     greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
@@ -211,6 +218,9 @@ def _law(answers: _Pass) -> Result:
         return RuleCount(applies=False), []
     if reason := answers.without_ids():
         return RuleCount(missing=reason), []
+    if answers.left:
+        reason = "the baseline had left the GPU before the candidate sampled, and scores nothing any more"
+        return RuleCount(missing=reason, impossible=True), []
     spread = answers.tie.spread if answers.tie else 0.0
     scored = [(p.number, p.ask.temperature, p.ask.top_p, p.scored) for p in sampled if p.scored is not None]
     own = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]

@@ -32,7 +32,8 @@ class Truth:
     The machine, in the order in which blocks run: ``period`` in blocks and ``amplitude`` of a rhythm; ``drift`` per
     block; ``slow``: factor of slow states that last four blocks and return after twelve; ``tau``: correlation in
     requests of a noise of 0.3. ``pareto``: exponent of request noise with heavy tails, in place of the lognormal;
-    ``stalls``: share of requests that stall; ``cold``: factor of the candidate's first block."""
+    ``stalls``: share of requests that stall; ``cold``: factor of the candidate's first block; ``waking``: factor of
+    the first block of each round, of whichever arm begins."""
 
     tpot: float = 1.0
     prompt_sigma: float = 0.35
@@ -50,6 +51,7 @@ class Truth:
     pareto: float = 0.0
     stalls: float = 0.0
     cold: float = 1.0
+    waking: float = 1.0
     traffic: str = "simulated"
 
 
@@ -98,6 +100,7 @@ def _machine(truth: Truth, blocks: int, rng: np.random.Generator) -> NDArray[np.
         phase = rng.uniform(0.0, 2 * np.pi)
         logs += truth.amplitude * np.sin(2 * np.pi * place / truth.period + phase)[:, None]
     logs += truth.drift * place[:, None]
+    logs[::2] += np.log(truth.waking)
     if truth.slow != 1.0:
         state = False
         for block in place:

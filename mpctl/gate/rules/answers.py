@@ -41,7 +41,7 @@ def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> Ru
     if open_ := open_findings(check, name):
         return result(Outcome.MISSING, _unsettled(open_, count))
     if count.missing:
-        return result(absent, f"could not run because {count.missing}")
+        return result(Outcome.SKIP if count.impossible else absent, f"could not run because {count.missing}")
     if not count.applies:
         return result(Outcome.SKIP, f"no request of the pass ({check.fidelity}) is for this rule")
     text = _summary(check, name, count)

@@ -6,15 +6,16 @@ import json
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Behaviour, Crash, MemoryWorld, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, WORKLOAD, Behaviour, Crash, MemoryWorld, plan
 
 from mpctl.experiment.answer_sets import QUICK, asks_of
 from mpctl.experiment.answers import Answer, AnswerCheck, Level
 from mpctl.experiment.users import Placement
+from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.steps.measure import Answered, workload_of
+from mpctl.rollout.steps.measure import Answered, verdict_of, workload_of
 
 WRONG = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True, tokens=(5, 8, 7))}
 both = pytest.mark.parametrize("strategy", list(Strategy))
@@ -83,6 +84,20 @@ def test_a_killed_pass_is_asked_again_or_says_that_it_could_not_be(strategy):
         assert ended.ending in (Ending.PROMOTED, Ending.UNDECIDED), boundary
         if strategy is Strategy.SIDE_BY_SIDE:
             assert ended.ending is Ending.PROMOTED, (boundary, done.detail)
+
+
+@both
+def test_sampled_traffic_is_decided_by_speed_also_where_the_baseline_has_left(strategy):
+    """In place nothing can score what the candidate samples: the rule says so, and keeps no verdict open."""
+    memory = MemoryWorld(FASTER)
+    memory.disk.records["workload-1", "workload"] = replace(WORKLOAD, temperatures=(0.7,)).to_record()
+    done = rollout(memory, strategy)
+    assert done.ending is Ending.PROMOTED
+    law = next(rule for rule in verdict_of(done).rules if rule.rule == "sampled tokens")
+    if strategy is Strategy.IN_PLACE:
+        assert law.outcome is Outcome.SKIP and "the baseline had left the GPU" in law.message
+    else:
+        assert law.outcome is Outcome.PASS
 
 
 def test_arms_that_take_turns_answer_in_turns():
