@@ -38,27 +38,31 @@ def arm_differences(baseline: ArmConditions, candidate: ArmConditions) -> tuple[
 
 
 def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[Difference]:
+    flags = [_flags(arm) for arm in (baseline, candidate)]
     if baseline.model_digest and candidate.model_digest:
         if baseline.model_digest != candidate.model_digest:
-            shown = [f"{arm.model} ({arm.model_digest[:12]})" for arm in (baseline, candidate)]
-            yield Difference("model", *shown)
-    elif baseline.model and candidate.model and baseline.model != candidate.model:
-        yield Difference("model", baseline.model, candidate.model)
-    for name, first, second in (
-        ("device", baseline.device, candidate.device),
-        ("engine version", baseline.engine_version, candidate.engine_version),
-        ("served context", baseline.context_tokens, candidate.context_tokens),
-    ):
+            yield Difference("model", *(f"{arm.model} ({arm.model_digest[:12]})" for arm in (baseline, candidate)))
+    else:  # a runtime may serve the model by the name of its object, which is another for a candidate
+        targets = [EngineCommand(arm.argv).model if arm.argv else arm.model for arm in (baseline, candidate)]
+        if all(targets) and targets[0] != targets[1]:
+            yield Difference("model", *map(str, targets))
+    conditions = {"device": "device", "engine version": "engine_version", "served context": "context_tokens"}
+    for name, condition in conditions.items():
+        first, second = getattr(baseline, condition), getattr(candidate, condition)
         if first and second and first != second:
             yield Difference(name, str(first), str(second))
-    if baseline.argv and candidate.argv:
-        flags = [EngineCommand(arm.argv).flags() for arm in (baseline, candidate)]
+    if all(flags):
         for name in sorted(flags[0].keys() | flags[1].keys()):
             if name in _FREE or name.startswith(_SPECULATION) or not name.startswith("--"):  # as sh -c has
                 continue
             values = ["absent" if name not in each else each[name] or "set" for each in flags]
             if values[0] != values[1]:
                 yield Difference(name, *values)
+
+
+def _flags(arm: ArmConditions) -> dict[str, str | None]:
+    """Return the engine's arguments by flag. Where one repeats the name of what is served, it reads ``NAME``."""
+    return {flag: "NAME" if value == arm.model else value for flag, value in EngineCommand(arm.argv).flags().items()}
 
 
 def open_differences(arms: Mapping[str, ArmConditions], accepted: tuple[str, ...]) -> tuple[Difference, ...]:

@@ -131,10 +131,8 @@ class Measurement:
                     return
 
     def keep_answers(self, check: AnswerCheck) -> Verdict:
-        """Write what the answers before the first round showed, with the conditions of both arms, and return the gate's
-        verdict on it."""
-        for arm in (BASELINE, CANDIDATE) if self.placement is not Placement.TURNS else ():
-            self._note_conditions(arm)
+        """Write what the answers before the first round showed, with the conditions that were noted, and return the
+        gate's verdict on it."""
         self._pending[ANSWERS] = check.to_record()
         self._write()
         return judge_run(self.run(()), self.policy)[1]
@@ -159,7 +157,7 @@ class Measurement:
 
     def _prepare(self, arms: tuple[str, ...]) -> None:
         for arm in arms if self.placement is not Placement.TURNS else ():
-            self._note_conditions(arm)
+            self.note_conditions(arm)
         self._require_alike()
         self._calibrate()
 
@@ -306,7 +304,8 @@ class Measurement:
         spent = sum(b.duration_s for b in self.blocks() if b.arm in arms)
         return spent >= self._time_limit_s(arms)
 
-    def _note_conditions(self, arm: str) -> None:
+    def note_conditions(self, arm: str) -> None:
+        """Read the conditions of an arm, once: what is sent before changes what the engine has generated."""
         name = f"conditions-{arm}"
         if name in self._pending or self.store.load(self.id, name) is not None:
             return
@@ -418,7 +417,7 @@ class Measurement:
         target = self.target(arm)
         endpoint, engine = target.endpoint, target.engine
         if self.placement is Placement.TURNS:
-            self._note_conditions(arm)
+            self.note_conditions(arm)
         if self.workload.warmup and (cell, arm, engine) not in self._warm:
             known = {other for _, name, other in self._warm if name == arm}
             if known and engine not in known and not target.start:

@@ -54,6 +54,7 @@ class _Pass:
         return most if placement.users_set_load else max(most, _AT_ONCE)
 
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
+        self.measured.note_conditions(arm)
         return self.context.meter.ask(
             self.measured.target(arm).endpoint,
             asks,

@@ -245,7 +245,8 @@ def test_ctrl_c_once_cleans_up_and_explains_and_twice_stops_at_once(signals, pri
     assert process.stdout.readline() == "cleaning\n"
     if signals == 2:
         process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=30)
+    with process:  # not communicate(): it leaves out what readline() has read ahead
+        out, err = process.stdout.read(), process.stderr.read()
     assert (out, process.returncode) == (printed, 2)
     assert err == "\nstopping; press Ctrl-C again to stop at once\n"
 

@@ -130,7 +130,9 @@ def test_what_was_measured_differently_is_named(second, told):
         ({"argv": ()}, ()),
         ({"context_tokens": 4096}, ("served context: 8192 and 4096",)),
         ({"model_digest": "cd" * 32}, ("model: m (abababababab) and m (cdcdcdcdcdcd)",)),
-        ({"model_digest": "", "model": "n"}, ("model: m and n",)),
+        ({"model_digest": "", "argv": ("--model=n",)}, ("model: m and n",)),
+        # KServe's runtime serves the model by the name of its object, which a candidate has another of.
+        ({"model_digest": "", "model": "m-candidate"}, ()),
         ({"model_digest": ""}, ()),
         ({"device": "gpu"}, ("device: cpu and gpu",)),
         ({"engine_version": ""}, ("engine version: 0.32.0 and unknown",)),

@@ -43,6 +43,19 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     assert check.requests == requests and not check.findings
 
 
+def test_conditions_are_read_before_the_pass_adds_to_what_an_engine_has_generated(monkeypatch):
+    """Suffix decoding remembers what it answered: the answers of the pass counted as earlier ones of the candidate."""
+    memory = MemoryWorld(FASTER)
+    calls = []
+    for name in ("describe", "ask"):
+        call = getattr(memory.meter, name)
+        monkeypatch.setattr(
+            memory.meter, name, lambda *a, name=name, call=call, **k: calls.append(name) or call(*a, **k)
+        )
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert calls == ["describe"] * 2 + ["ask", "describe", "ask"]  # once more for the length of its context
+
+
 def test_only_the_baseline_scores(monkeypatch):
     memory = MemoryWorld(WRONG)
     rollout(memory, Strategy.SIDE_BY_SIDE)
