@@ -63,7 +63,7 @@ class _Pass:
     tie: Tie | None
     again: Mapping[int, int]  # number of the first request by that of its repetition
     earlier: Mapping[str, str] = field(default_factory=dict)
-    left: bool = False  # the baseline, before the candidate answered
+    gone: bool = False  # the baseline, before the candidate answered
 
     @property
     def answered(self) -> list[Pair]:
@@ -93,13 +93,13 @@ def examine(
     fidelity: str,
     level: Level,
     earlier: Mapping[str, str] | None = None,
-    left: bool = False,
+    gone: bool = False,
 ) -> AnswerCheck:
     """Return what the answers of one pass show. ``level``: what the engines told of every answer. ``earlier``:
-    :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one. ``left``: the baseline
-    had left the GPU before the candidate answered, and scores nothing that the candidate samples."""
+    :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one. ``gone``: the
+    baseline had left the GPU before the candidate answered, and scores nothing that the candidate samples."""
     again = first_of(pairs)
-    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {}, left)
+    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {}, gone)
     results: dict[AnswerRule, Result] = {rule: judge(answers) for rule, judge in _RULES.items()}
     equal = sum(pair.baseline.ids == pair.candidate.ids for pair in answers.answered if pair.baseline.ids)
     greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
@@ -218,7 +218,7 @@ def _law(answers: _Pass) -> Result:
         return RuleCount(applies=False), []
     if reason := answers.without_ids():
         return RuleCount(missing=reason), []
-    if answers.left:
+    if answers.gone:
         reason = "the baseline had left the GPU before the candidate sampled, and scores nothing any more"
         return RuleCount(missing=reason, impossible=True), []
     spread = answers.tie.spread if answers.tie else 0.0

@@ -18,12 +18,10 @@ QUICK = ("--requests", "4", "--repeats", "12", "--max-tokens", "12", "--load", "
 
 
 class Users:
-    """Send ``rate`` requests per second, each whether or not the ones before were answered. ``echoed``: a scripted
-    engine answers with the question; a real one with any text."""
+    """Send ``rate`` requests per second, each whether or not the ones before were answered."""
 
-    def __init__(self, cluster, host, model, rate, echoed=True):
+    def __init__(self, cluster, host, model, rate):
         self._ask = lambda: ask(cluster.gateway.url, QUESTION, model, Host=host)
-        self._echoed = echoed
         self._rate, self._ended = rate, threading.Event()
         self.answered, self.failed, self.times = 0, [], []
 
@@ -48,8 +46,7 @@ class Users:
     def _one(self):
         began = time.monotonic()
         try:
-            answer = self._ask()
-            assert answer == QUESTION if self._echoed else answer
+            assert self._ask() == QUESTION
         except (OSError, AssertionError) as error:
             self.failed.append(repr(error))
         else:
@@ -76,17 +73,12 @@ def serve(cluster, namespace, kind, slow):
     else:
         namespace.deploy(CONTAINERS)
     name, backend = ("qwen", "qwen") if kind == "deployment" else ("demo", "demo-predictor")
-    route(namespace, host, backend)
-    return name, host
-
-
-def route(namespace, host, backend):
-    """Lead the host's requests to a Service."""
     rules = [{"backendRefs": [{"name": backend, "port": 80}]}]
     namespace.client.apply({**ROUTE, "spec": {**ROUTE["spec"], "hostnames": [host], "rules": rules}})
     namespace.client.wait(
         "the route is taken", lambda: namespace.client.get("httproutes", "users").get("status", {}).get("parents")
     )
+    return name, host
 
 
 def nothing_left(namespace, name):

@@ -102,7 +102,7 @@ class _Pass:
         pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
         answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
         level = Level.IDS if answered and all(a.ids for a in answered) else Level.PARSED
-        check = examine(pairs, fidelity=fidelity, level=level, left=self.leaves)
+        check = examine(pairs, fidelity=fidelity, level=level, gone=self.leaves)
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
