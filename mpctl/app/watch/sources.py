@@ -54,7 +54,7 @@ class Readers:
         return {key: future.result() for key, future in futures.items() if future in done}
 
     def read_anew(self, work: Callable[[Session], _Value], session: Session) -> _Value | None:
-        """Return the result of ``work`` begun now; None where it is not there at the deadline."""
+        """Start ``work`` now and return its result; None if it takes longer than the deadline."""
         future = self._pool.submit(work, session)
         done, _ = wait([future], timeout=self.deadline_s)
         return future.result() if done else None

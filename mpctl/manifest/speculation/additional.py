@@ -1,7 +1,7 @@
 """KServe's variable for further arguments, VLLM_ADDITIONAL_ARGS, in the pod template of an LLMInferenceService.
 
 A service may have no template of its own: then it is made for the variable, and goes with it. A template that mpctl
-made is told by its form: the container has nothing but ``env``, written first, and its name.
+made is recognised by its form: the container has nothing but ``env``, written first, and its name.
 """
 
 from __future__ import annotations
