@@ -68,13 +68,6 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.0f} s"
 
 
-def dollars(value: float | None) -> str:
-    """Return US dollars: two digits after the point from one dollar on, three significant digits below."""
-    if value is None or not math.isfinite(value):
-        return UNKNOWN
-    return f"${value:,.2f}" if abs(value) >= 1 else f"${value:.3g}" if value else "$0"
-
-
 def in_unit(value: float | None, unit: str) -> str:
     """Return a figure of a gate rule: unit "x" (ratio), "ms" (difference), "share", "tokens" or a plain number."""
     match unit:

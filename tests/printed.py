@@ -91,7 +91,6 @@ def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, 
         "METHOD": "eagle3" if "--draft" in words else "ngram",
         "MANIFEST": files["manifest"],
         "service.yaml": files["manifest"],
-        "FILE": files["prices"],
     }
     stand_ins = {"-f": files["manifest"], "--spec": "ngram", "compare": files["run"], "report": "rollout-1"}
     return means.get(word, stand_ins.get(before, word) if word == UNKNOWN else word)

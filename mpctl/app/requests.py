@@ -463,9 +463,6 @@ class PlanRequest:
         metavar="FILE",
         help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
     )
-    prices: str | None = _output(
-        "--prices", type=File, metavar="FILE", help="Price list, YAML (default: the shipped one)."
-    )
 
     @property
     def temperature(self) -> float:
@@ -548,9 +545,6 @@ class ReportRequest:
         "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
     )
     force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
-    prices_file: str | None = option(
-        "--prices", type=File, metavar="FILE", help="Price list, YAML (default: the shipped one)."
-    )
     policy_file: str | None = option(
         "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
     )

@@ -19,7 +19,6 @@ from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.manifest import redacted
-from mpctl.report.cost import Prices, cost_of
 from mpctl.report.values import METRICS, CellReport, Deciding, Report
 from mpctl.stats.sequential import MOST_LOOKS
 
@@ -94,14 +93,7 @@ _REASONS = 4  # the others are in the gate's table
 _UNKNOWN = ArmConditions("", "", (), "", "", "", None)
 
 
-def build_report(
-    run: Run,
-    analysis: Analysis,
-    verdict: Verdict,
-    prices: Prices,
-    *,
-    service: str = "",
-) -> Report:
+def build_report(run: Run, analysis: Analysis, verdict: Verdict, *, service: str = "") -> Report:
     """Return everything that any format shows. ``service``: its name in sentences."""
     judged = {v.cell: v for v in verdict.cells}
     cells = tuple(_cell(run, comparison, judged[comparison.cell]) for comparison in analysis.cells)
@@ -122,7 +114,6 @@ def build_report(
         prompts=tuple(run.prompts.values()),
         client=run.calibration,
         policy=analysis.policy,
-        cost=cost_of(cells, baseline, candidate, prices),
         notes=tuple(_notes(run, analysis)),
         deciding=deciding(run, verdict),
     )

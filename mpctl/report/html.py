@@ -148,16 +148,6 @@ def _tiles(report: Report, cell: CellReport | None) -> Sequence[dict[str, str]]:
             _tile("TTFT", formatting.milliseconds(cand.ttft_ms), formatting.milliseconds(base.ttft_ms)),
             _tile("Tokens per step", steps[1], steps[0]),
         ]
-    if report.cost.offers:
-        offer = report.cost.offers[0]
-        tiles.append(
-            _tile(
-                "Per million tokens",
-                formatting.dollars(offer.candidate_usd),
-                formatting.dollars(offer.baseline_usd),
-                offer.as_of,
-            )
-        )
     return tiles
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from mpctl import formatting
 from mpctl.gate.decomposition import Decomposition
 from mpctl.report.text_table import argument_lines, condition_rows
-from mpctl.report.values import CellReport, Cost, Offer, Report, outcome_sign, outcome_word, printable, title_of
+from mpctl.report.values import CellReport, Report, outcome_sign, outcome_word, printable, title_of
 
 MARK = "<!-- mpctl report -->"
 
@@ -31,7 +31,6 @@ def markdown_report(report: Report) -> str:
             for cell in report.decomposed
             if (d := cell.decomposition)
         ),
-        _fold("Cost per million output tokens", _cost(report.cost)),
         _fold("Conditions", _conditions(report)),
         ", ".join(map(escape, (report.service, report.run, report.created, f"mpctl {report.mpctl_version}"))),
     ]
@@ -100,29 +99,6 @@ def _decomposition(decomposition: Decomposition) -> str:
         for p in decomposition.parts
     ]
     return _table(["From", "Factor", "Throughput ratio", "Why"], rows)
-
-
-def _cost(cost: Cost) -> str:
-    if cost.missing:
-        return f"Not computed: {escape(cost.missing)}."
-    rows = [
-        [
-            escape(o.name),
-            _hourly(o).replace("$", "&#36;"),
-            formatting.dollars(o.baseline_usd).replace("$", "&#36;"),
-            formatting.dollars(o.candidate_usd).replace("$", "&#36;"),
-            formatting.share(o.saving, 0),
-            escape(o.as_of),
-        ]
-        for o in cost.offers
-    ]
-    table = _table(["Machine", "USD / h", "Baseline", "Candidate", "Saved", "Price of"], rows)
-    return f"{table}\n\n{escape(cost.basis)}"
-
-
-def _hourly(offer: Offer) -> str:
-    base, cand = (formatting.dollars(usd) for usd in (offer.baseline_usd_per_hour, offer.candidate_usd_per_hour))
-    return base if base == cand else _pair(base, cand)
 
 
 def _conditions(report: Report) -> str:

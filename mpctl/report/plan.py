@@ -106,7 +106,7 @@ def _missing(method: Record) -> str:
 
 
 def summary_lines(record: Record) -> Iterator[str]:
-    """Break-even per method, what a method's licence or patents limit, cost, and the command that settles it."""
+    """Break-even per method, what a method's licence or patents limit, and the command that settles it."""
     usable = [method for method in record["methods"] if method.get("best")]
     needed = [
         f"{method['method']} {even['tokensPerStep']:.2f} of {even['assumed']:.2f} ({even['acceptanceRate']:.0%})"
@@ -128,9 +128,6 @@ def summary_lines(record: Record) -> Iterator[str]:
     for method in record["methods"]:
         if method["notice"]:
             yield f"{method['method']}: {method['notice']}"
-    if usable:
-        yield from cost_lines(usable[0])
-    yield from hosted_lines(record)
     if record["settles"]:
         yield f"what would settle it: {record['settles']}"
 
@@ -185,28 +182,6 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"K by load: {method['schedule']}"
     for advice in method.get("advice") or ():
         yield f"{advice['rule']}: {advice['text']} ({advice['source']})"
-
-
-def cost_lines(method: Record) -> Iterator[str]:
-    """Cost per million output tokens."""
-    cost = method.get("cost")
-    if not cost:
-        return
-    now, then = cost["baselineUsdPerMillionTokens"], cost["candidateUsdPerMillionTokens"]
-    by = "measured baseline" if cost["baselineMeasured"] else "the model's baseline, which is no promise"
-    yield (
-        f"USD per million output tokens at concurrency {cost['concurrency']:g}: {now:.2f} today, "
-        f"{then['value']:.2f} [{then['low']:.2f}-{then['high']:.2f}] with it ({cost['offer']}, {cost['asOf']}; {by}; "
-        f"busy all the time)"
-    )
-
-
-def hosted_lines(record: Record) -> Iterator[str]:
-    """Prices of hosted models, once for all methods."""
-    cost = next((method["cost"] for method in record["methods"] if method.get("cost")), None)
-    if cost and cost["api"]:
-        api = "; ".join(f"{hosted['name']} {hosted['usdPerMillionOutputTokens']:g}" for hosted in cost["api"])
-        yield f"USD per million output tokens of hosted models, for orientation: {api}"
 
 
 def run_lines(method: Record) -> Iterator[str]:

@@ -32,7 +32,6 @@ def report_record(report: Report) -> dict[str, Any]:
         "prompts": _json(report.prompts),
         "client": _json(report.client),
         "policy": {name: value for name, value in report.policy.to_record().items() if value is not None},
-        "cost": _json(report.cost),
         "decomposition": [{"cell": c.label, **_json(c.decomposition)} for c in report.decomposed],
         "notes": report.notes,
     }

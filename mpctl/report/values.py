@@ -17,7 +17,6 @@ from mpctl.gate.decomposition import Decomposition
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import CellVerdict, Verdict
-from mpctl.stats.confidence import Interval
 
 _SIGNS = {"promote": "✓", "pass": "✓", "reject": "✗", "fail": "✗", "undecided": "?", "missing": "?", "skip": "·"}
 _WORDS = {
@@ -85,42 +84,6 @@ class CellReport:
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A price of a machine with the cost per million output tokens on each arm, in USD; None for an arm on another
-    device. ``saving``: the candidate's
-    share of the baseline's cost that is saved, 0..1, negative where it costs more; its interval with one cell only."""
-
-    name: str
-    baseline_usd_per_hour: float | None
-    candidate_usd_per_hour: float | None
-    as_of: str
-    source: str
-    baseline_usd: float | None
-    candidate_usd: float | None
-    saving: float | None
-    saving_interval: Interval | None = None
-
-
-@dataclass(frozen=True)
-class ApiPrice:
-    """The price of a hosted model per million output tokens, USD."""
-
-    name: str
-    output_usd: float
-    as_of: str
-
-
-@dataclass(frozen=True)
-class Cost:
-    """Cost per million output tokens; ``missing``: why there is none. ``api`` is for orientation: other models."""
-
-    offers: tuple[Offer, ...] = ()
-    api: tuple[ApiPrice, ...] = ()
-    missing: str = ""
-    basis: str = ""
-
-
-@dataclass(frozen=True)
 class Deciding:
     """The ``command`` of a new measurement that would probably decide, of ``repeats`` rounds; ``lacking``: what it
     takes beyond the prompts of this one."""
@@ -154,7 +117,6 @@ class Report:
     prompts: tuple[PromptSet, ...]
     client: Calibration | None
     policy: Policy
-    cost: Cost
     notes: tuple[str, ...] = ()
     deciding: Deciding | None = None
 

@@ -2,16 +2,13 @@
 
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from mpctl import report
 from tests.printed import is_endless, pasted
 
 from .objects import ANY_SPEED, CONTAINERS
 
-PRICES = str(Path(report.__file__).with_name("prices.yaml"))
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "MAX_TOKENS": "8", "INTERVAL": "1s", "LOAD": "local", "POLICY": "policy.yaml"}
 
 
@@ -27,7 +24,7 @@ def test_printed_commands_can_be_pasted(cluster, namespace, mpctl):
     there = ("-n", namespace.name)
     elsewhere("bench", "demo", "--spec", "ngram", *there, "--run", "run.json.gz")
     elsewhere("rollout", "demo", "--spec", "ngram", *there)
-    files = {"manifest": "service.yaml", "prices": PRICES, "run": "run.json.gz"}
+    files = {"manifest": "service.yaml", "run": "run.json.gz"}
     lines = pasted("kubernetes", "demo", namespace.name, files)
     assert len(lines) > 30
     failed = {}

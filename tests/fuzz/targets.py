@@ -25,7 +25,6 @@ from mpctl.methods import parse_version
 from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
-from mpctl.report.cost import read_prices
 from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.revision import Revision
@@ -184,7 +183,6 @@ TARGETS = {
     "api_error": api_error,
     "versions": versions,
     "policy": of_a_user(lambda text: Policy.parse(text, file="policy.yaml")),
-    "prices": of_a_user(lambda text: read_prices(text, file="prices.yaml")),
     "catalogue": of_a_user(lambda text: read_catalogue(text, "drafts.yaml")),
     "fleet": of_a_user(lambda text: read_fleet([("fleet.yaml", text)])),
     "prompts": of_a_user(lambda text: [prompt_digest(p) for p in read_prompts(text, file="prompts.jsonl")[0]]),

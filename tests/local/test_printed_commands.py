@@ -1,14 +1,11 @@
 """Every command that messages print on this machine runs as it was printed, in a namespace that is not the default."""
 
 import subprocess
-from pathlib import Path
 
 import pytest
 
-from mpctl import report
 from tests.printed import is_endless, pasted
 
-PRICES = str(Path(report.__file__).with_name("prices.yaml"))
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "INTERVAL": "1s"}
 
 
@@ -19,7 +16,7 @@ def test_printed_commands_can_be_pasted(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest()), "-n", "team-a")
     mpctl("bench", "demo", "--spec", "ngram", "-n", "team-a", "--run", "run.json.gz")
     mpctl("rollout", "demo", "--spec", "ngram", "-n", "team-a")
-    files = {"manifest": "service.yaml", "prices": PRICES, "run": "run.json.gz"}
+    files = {"manifest": "service.yaml", "run": "run.json.gz"}
     lines = pasted("local", "demo", "team-a", files)
     assert len(lines) > 30
     failed = {}

@@ -17,7 +17,7 @@ def made(value, low=None, high=None):
     return Interval(value, low, high, 9, "rounds", 0.95)
 
 
-FORMS = (formatting.number, formatting.ratio, formatting.share, formatting.milliseconds, formatting.dollars)
+FORMS = (formatting.number, formatting.ratio, formatting.share, formatting.milliseconds)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -43,9 +43,6 @@ def test_every_value_in_every_unit_is_a_short_text(unit, value):
         (formatting.milliseconds(21.84), "21.8 ms"),
         (formatting.milliseconds(1234.5), "1,234 ms"),
         (formatting.milliseconds(17400), "17.4 s"),
-        (formatting.dollars(13.471), "$13.47"),
-        (formatting.dollars(0.1234), "$0.123"),
-        (formatting.dollars(0), "$0"),
         (formatting.count(6124), "6,124"),
         (formatting.part_of(1, 32), "1 of 32"),
         (formatting.in_unit(32.0, ""), "32"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
-from mpctl.app.files import read_file, read_policy
+from mpctl.app.files import read_policy
 from mpctl.app.requests import ExplainRequest, ReportRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
@@ -18,7 +18,6 @@ from mpctl.gate.decomposition import Decomposition, memory_floor_ms
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
 from mpctl.report.build import build_report
-from mpctl.report.cost import read_prices, shipped_prices
 from mpctl.report.values import Report
 from mpctl.rollout.operation import Operation
 
@@ -100,21 +99,20 @@ def make_report(place: Place, console: Console, request: ReportRequest) -> Measu
     """Find the measurement, judge it again and report on it.
 
     Raises:
-        InputError: the measurement is not found, or a file of prices or of the policy cannot be used.
+        InputError: the measurement is not found, or the policy file cannot be used.
     """
     source = find_source(place, console, request.run, request.service)
-    return report_on(source, prices_file=request.prices_file, policy_file=request.policy_file)
+    return report_on(source, policy_file=request.policy_file)
 
 
-def report_on(source: FinishedRun, *, prices_file: str | None = None, policy_file: str | None = None) -> MeasuredReport:
-    """Report on a measurement, by its own policy and the shipped prices unless files replace them.
+def report_on(source: FinishedRun, *, policy_file: str | None = None) -> MeasuredReport:
+    """Report on a measurement, by its own policy unless a file replaces it.
 
     Raises:
-        InputError: a file cannot be used.
+        InputError: the file cannot be used.
     """
-    prices = read_prices(read_file(prices_file, "prices"), file=prices_file) if prices_file else shipped_prices()
     analysis, verdict = source.judge(read_policy(policy_file) if policy_file else None)
-    return MeasuredReport(source.run, build_report(source.run, analysis, verdict, prices, service=source.service))
+    return MeasuredReport(source.run, build_report(source.run, analysis, verdict, service=source.service))
 
 
 def require_writable(path: Path, *, force: bool) -> None:

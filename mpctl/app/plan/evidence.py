@@ -39,7 +39,6 @@ class Evidence:
     # Acceptance by method, each with its source.
     measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)
     pairs: tuple[MeasuredPair, ...] = ()
-    tokens_per_s: Mapping[float, float] = field(default_factory=dict)  # of the baseline, by concurrency
     # Tokens of the KV pool without and with speculation, by method.
     pools: Mapping[str, tuple[float | None, float | None]] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
@@ -82,10 +81,6 @@ class Evidence:
             self,
             measured={**self.measured, **({method: (acceptance, name)} if acceptance is not None else {})},
             pairs=(*self.pairs, *(pair for c in comparisons if (pair := _pair(c, spec, name)) is not None)),
-            tokens_per_s={
-                **self.tokens_per_s,
-                **{float(c.cell.concurrency): rate for c in comparisons if (rate := c.baseline.throughput)},
-            },
             pools={**self.pools, **({method: (pool, run.arms[CANDIDATE].kv_pool_tokens)} if pool else {})},
             devices=tuple(dict.fromkeys((*self.devices, *(arm.device for arm in run.arms.values() if arm.device)))),
             output_tokens=sum(lengths) / len(lengths) if lengths else self.output_tokens,

@@ -1,4 +1,4 @@
-"""The plan of a service: for each method the preflight, its needs, the predicted gain and what it costs."""
+"""The plan of a service: for each method the preflight, its needs, and the predicted gain."""
 
 from __future__ import annotations
 
@@ -8,73 +8,11 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.app.change import Change
-from mpctl.app.files import read_file
 from mpctl.estimate.memory import Estimate
 from mpctl.estimate.payoff.advice import Advice
 from mpctl.estimate.payoff.grid import Choice, Grid, Sensitivity, grid_record
-from mpctl.estimate.payoff.predict import Band
 from mpctl.estimate.payoff.scenario import LOOKUPS
 from mpctl.methods import METHODS
-from mpctl.report.cost import Prices, read_prices, shipped_prices
-
-
-@dataclass(frozen=True)
-class PlannedCost:
-    """USD per million output tokens at one offer, at the concurrency of one choice; ``measured``: the baseline's
-    throughput is measured, else it is the model's. ``api``: hosted models, for orientation."""
-
-    offer: str
-    as_of: str
-    concurrency: float
-    baseline_usd: float
-    candidate_usd: Band
-    measured: bool
-    api: tuple[tuple[str, float, str], ...]
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object."""
-        return {
-            "offer": self.offer,
-            "asOf": self.as_of,
-            "concurrency": self.concurrency,
-            "baselineUsdPerMillionTokens": round(self.baseline_usd, 4),
-            "candidateUsdPerMillionTokens": {
-                name: round(getattr(self.candidate_usd, name), 4) for name in ("value", "low", "high")
-            },
-            "baselineMeasured": self.measured,
-            "api": [{"name": name, "usdPerMillionOutputTokens": usd, "asOf": date} for name, usd, date in self.api],
-        }
-
-
-def read_price_list(file: str | None) -> Prices:
-    """The shipped prices, or those of a file.
-
-    Raises:
-        InputError: the file cannot be used.
-    """
-    return shipped_prices() if file is None else read_prices(read_file(file, "the price list"), file=file)
-
-
-def cost_of(choice: Choice, gpu: str, gpus: int, prices: Prices, *, tokens_per_s: float | None) -> PlannedCost | None:
-    """The cost at the first offer of the GPU; None where no price is known. ``tokens_per_s``: measured baseline."""
-    offer = next((offer for offer in prices.offers if offer.fits(gpu.replace("-", " "))), None)
-    rate = tokens_per_s or choice.entry.prediction.tokens_per_s
-    if offer is None or rate <= 0:
-        return None
-    hourly = offer.usd_per_hour * gpus / offer.devices
-    base = hourly / 3600 / rate * 1e6
-    ratio = choice.entry.prediction.throughput
-    return PlannedCost(
-        offer=offer.name,
-        as_of=offer.as_of,
-        concurrency=choice.concurrency,
-        baseline_usd=base,
-        candidate_usd=Band(base / ratio.value, base / ratio.high, base / ratio.low),
-        measured=tokens_per_s is not None,
-        api=tuple(
-            (price.name, price.output_usd, price.as_of) for price in sorted(prices.api, key=lambda p: p.output_usd)
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -107,7 +45,6 @@ class MethodPlan:
     evidence: str = ""
     learned: str = ""
     changes: tuple[Sensitivity, ...] = ()
-    cost: PlannedCost | None = None
     needs: Needs | None = None
     advice: tuple[Advice, ...] = ()
     schedule: str = ""
@@ -154,7 +91,6 @@ class MethodPlan:
         if self.grid is not None:
             record |= {"evidence": self.evidence, "learned": self.learned, "assumed": list(self.assumed)}
             record |= grid_record(self.grid, self.changes)
-        record["cost"] = self.cost.to_record() if self.cost else None
         record["needs"] = {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
         record["advice"] = [dict(advice.__dict__) for advice in self.advice]
         record["schedule"] = self.schedule or None

@@ -10,7 +10,7 @@ from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.change.resolve import Target, load_catalogue, resolve_target
 from mpctl.app.plan.evidence import acceptance_for, gather, lengths_of
-from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan, cost_of, read_price_list
+from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan
 from mpctl.app.requests import PlanRequest, SpeculationRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
@@ -84,7 +84,6 @@ class Planner:
     def __init__(self, source: Source, request: PlanRequest, target: Target, methods: Sequence[str]) -> None:
         self._source, self._request, self._target = source, request, target
         self._log = read_log(source.engine_log() or "")
-        self._prices = read_price_list(request.prices)
         self.evidence = gather(source, request, methods)
         self.gpu = self._gpu()
         self.lengths = lengths_of(request, self.evidence)
@@ -124,7 +123,7 @@ class Planner:
         return self.predict(change)
 
     def predict(self, change: Change) -> MethodPlan:
-        """Predict a prepared change, with its needs, its cost and advice."""
+        """Predict a prepared change, with its needs and advice."""
         request, evidence, method = self._request, self.evidence, change.spec.method
         plan = MethodPlan(method, change, needs=self._needs(change))
         cell = self._cell(change)
@@ -139,14 +138,12 @@ class Planner:
         pairs, posterior = evidence.pairs_of(method), fitted()
         grid = table(cell, request.concurrency, ks, posterior, pairs)
         last = grid.choices[-1]
-        rate = evidence.tokens_per_s.get(last.concurrency)
         return replace(
             plan,
             grid=grid,
             evidence=evidence.describe(method, cell.acceptance),
             learned=evidence.learned(cell, posterior, pairs),
             changes=what_changes(last.entry, posterior, pairs),
-            cost=cost_of(last, cell.gpu.name, cell.gpus, self._prices, tokens_per_s=rate),
             advice=advice(cell, classes=self.lengths.classes, temperature=request.temperature),
             schedule=schedule(grid.choices, cell.engine),
             assumed=() if cell.pool is not None else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),

@@ -17,7 +17,6 @@ from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
 from mpctl.gate.rule import Outcome
 from mpctl.report.build import build_report, deciding
-from mpctl.report.cost import shipped_prices
 from mpctl.report.html import html_report
 from mpctl.report.markdown import markdown_report
 from mpctl.report.record import cell_record, report_record
@@ -29,7 +28,7 @@ BOTH = {Cell("edits", 1): 2.0, Cell("edits", 8): 1.4, Cell("chat", 1): 1.2, Cell
 
 def made(run, **more):
     analysis, verdict = judge_run(run)
-    return build_report(run, analysis, verdict, shipped_prices(), **more)
+    return build_report(run, analysis, verdict, **more)
 
 
 def test_one_cell_promoted_in_one_sentence():
@@ -70,7 +69,6 @@ def test_several_cells_with_shares_and_a_crossover():
     assert sum(c.share for c in report.cells) == pytest.approx(1.0)
     assert report.crossovers[0].startswith("chat: speculation pays up to 1 requests at once and no longer at 8")
     assert all(r.startswith("chat, 8 at once: ") for r in report.reasons)
-    assert report.cost.offers[0].baseline_usd > 0
 
 
 def test_failed_requests_leave_it_undecided_or_rejected_and_the_error_is_shown():
@@ -90,7 +88,6 @@ def test_one_arm_alone_has_its_figures_and_no_verdict():
     assert cell.comparison.baseline.throughput > 0
     assert cell.comparison.candidate.throughput is None
     assert cell.comparison.throughput_ratio is None
-    assert report.cost.offers[0].candidate_usd is None
     for form in (html_report, markdown_report):
         text = form(report)
         assert "0.00x" not in text
@@ -103,13 +100,6 @@ def test_a_run_without_blocks_can_be_reported():
     assert (report.outcome, report.cells) == ("undecided", ())
     for form in (html_report, markdown_report):
         assert form(report)
-
-
-def test_an_unknown_device_costs_nothing_that_is_known():
-    run = make_run()
-    cpu = {name: replace(arm, device="Intel Xeon") for name, arm in run.arms.items()}
-    report = made(replace(run, arms=cpu))
-    assert report.cost.missing.startswith("no price is known for Intel Xeon")
 
 
 def deciding_command(run):

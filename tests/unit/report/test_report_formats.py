@@ -61,7 +61,7 @@ def test_the_page_opens_with_the_verdict_and_names_its_parts(page):
     actual_page = Page(page)
     assert "Promote" in actual_page.text
     assert actual_page.tags.count("h1") == 1
-    assert actual_page.tags.count("h2") >= 7
+    assert actual_page.tags.count("h2") >= 6
     assert "2.44x" in actual_page.text
     assert "n/a" not in actual_page.text
     assert "None" not in actual_page.text
@@ -162,7 +162,6 @@ def test_what_was_not_measured_is_a_question_mark_everywhere():
         assert "nan" not in shown.lower().split()
         assert "0.00x" not in shown
         assert "0 ms" not in shown
-    assert "Not computed: no price is known for an unnamed device" in page
 
 
 def test_markdown_is_made_for_a_pull_request():
@@ -170,7 +169,7 @@ def test_markdown_is_made_for_a_pull_request():
     assert text.startswith(
         "<!-- mpctl report -->\n\n### ✓ Promote: ngram K=5 lookup 2..4 pays for edits: throughput ratio 2.44x\n"
     )
-    assert text.count("<details>") == text.count("</details>") == 4
+    assert text.count("<details>") == text.count("</details>") == 3
     before = text[: text.index("<details>")]
     assert before.count("\n| ") == 1 + 1 + 3  # one table: header, rule, cells
     assert "| chat | 32 at once | 20% | ✗ Reject | 0.60x (95% CI 0.54x to 0.66x) |" in before

@@ -33,7 +33,6 @@ from mpctl.gate.rule import RuleResult
 from mpctl.gate.verdict import Crossover
 from mpctl.report import record, values
 from mpctl.report.build import build_report
-from mpctl.report.cost import shipped_prices
 from mpctl.report.record import _camel_name
 from mpctl.stats.confidence import Interval
 
@@ -123,7 +122,6 @@ def made() -> dict[str, Any]:
         prompts=_list(of(PromptSet)),
         client=_or_null(of(Calibration)),
         policy={"type": "object", "additionalProperties": {"type": "number"}},
-        cost=of(values.Cost),
         decomposition=_list({"$ref": "#/$defs/Decomposition"}),
         notes=_list(_TEXT),
     )
@@ -199,7 +197,7 @@ def test_every_command_prints_the_cells_of_a_report(kind):
     run = make_run()
     analysis, verdict = judge_run(run)
     status = record.measurement_record(analysis.cells, verdict)
-    of_report = record.report_record(build_report(run, analysis, verdict, shipped_prices()))
+    of_report = record.report_record(build_report(run, analysis, verdict))
     assert status["gate"] == of_report["gate"]
     assert [{**c, "quantilesMs": {}, "p99": {}} for c in status["cells"]] == [
         {**c, "share": status["cells"][0]["share"], "quantilesMs": {}, "p99": {}} for c in of_report["cells"]

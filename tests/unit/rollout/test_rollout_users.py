@@ -18,7 +18,6 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.rule import Outcome
 from mpctl.gate.users_traffic import equal_share, next_share, ramp
 from mpctl.report.build import build_report
-from mpctl.report.cost import shipped_prices
 from mpctl.report.markdown import markdown_report
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
@@ -191,6 +190,6 @@ def test_the_record_of_a_measurement_keeps_users_requests_and_is_judged_again_al
     (cell,) = analysis.cells
     assert cell.throughput_ratio is None
     assert cell.time_per_token_ratio.value == pytest.approx(0.6)
-    report = markdown_report(build_report(run, analysis, verdict, shipped_prices()))
+    report = markdown_report(build_report(run, analysis, verdict))
     assert "throughput is not identified" in report
     assert "96.6% CI 0.55x to 0.66x" in report

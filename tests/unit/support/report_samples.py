@@ -15,7 +15,6 @@ from mpctl.gate.decomposition import Decomposition, Part
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.verdict import CellVerdict, Verdict
-from mpctl.report.cost import cost_of, shipped_prices
 from mpctl.report.values import CellReport, Report
 from mpctl.stats.confidence import Interval
 
@@ -135,7 +134,6 @@ def report(*cells, **more):
         "prompts": (PromptSet("edits", "cd" * 32, 64, 0),),
         "client": Calibration(0.8, 3.1, 200, 8),
         "policy": Policy(max_pod_gap=0.0),
-        "cost": cost_of(cells, FACTS, FACTS, shipped_prices()),
     }
     return Report(cells=cells, **(given | more))
 
@@ -161,8 +159,7 @@ def empty():
         decomposition=None,
     )
     blank = ArmConditions("", "", (), "", "", "", None)
-    cost = cost_of([bare], blank, blank, shipped_prices())
-    return report(bare, baseline=blank, candidate=blank, client=None, prompts=(), cost=cost)
+    return report(bare, baseline=blank, candidate=blank, client=None, prompts=())
 
 
 def hostile(text=HOSTILE):

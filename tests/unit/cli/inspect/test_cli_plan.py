@@ -183,7 +183,6 @@ def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, m
     assert "evidence: L0" in ran.out
     assert "crossover: " in ran.out
     assert "the rollout needs: 1 GPU more" in ran.out
-    assert "USD per million output tokens" in ran.out
     assert all(len(line) <= 100 for line in ran.out.splitlines())
 
 
@@ -317,7 +316,6 @@ def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
     assert answers[(256, 5)]["level"] == "L1"  # more than twice what was measured
     assert any("more than twice the largest measured" in o["reason"] for o in answers[(256, 5)]["outsideTheEvidence"])
     assert method["learned"].startswith("2 measured pairs: at concurrency 32")
-    assert method["cost"]["baselineMeasured"] is False
 
 
 def test_rates_of_two_positions_may_be_the_same(cli, manifest):
@@ -383,13 +381,6 @@ def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, mon
     if form == "table":
         assert "1.50 [1.30-1.70]" in ran.out
         assert "1 of 1 measured ratios inside their band; median error 6.2%" in ran.out
-
-
-def test_what_all_methods_share_is_said_once(cli, manifest):
-    done = cli("plan", *manifest, "--spec", "ngram,suffix,eagle3", "--gpu", "L4", "--traffic", "code")
-    assert done.code == 0, done.err
-    assert done.out.count("of hosted models, for orientation") == 1
-    assert done.out.count("USD per million output tokens at") == 1
 
 
 def test_all_methods_fit_one_screen_that_opens_with_the_answer(cli, manifest):

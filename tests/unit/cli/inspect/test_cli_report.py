@@ -78,7 +78,6 @@ def test_a_file_that_is_no_report_is_not_overwritten(cli, run_file):
         (["run.json.gz", "--output-file", "none/x.md"], "none is not a directory"),
         (["run.json.gz", "-o", "pdf"], "is not one of html, md, json, yaml"),
         (["gone.json"], "error: gone.json: cannot be read: No such file or directory"),
-        (["run.json.gz", "--prices", "gone.yaml"], "error: gone.yaml: prices cannot be read"),
         (["rollout-1"], "error: no service is up on this machine"),
         ([], "error: no service is up on this machine"),
     ],
@@ -96,13 +95,6 @@ def test_a_file_that_is_no_measurement_is_refused(cli, text):
     done = cli("report", "bad.json")
     assert done.code == 2
     assert done.err.startswith("error: bad.json")
-
-
-def test_your_prices_are_used(cli, run_file):
-    Path("p.yaml").write_text('offers: [{name: our node, device: "*", usd_per_hour: 3.6, as_of: 2026-11-21}]\n')
-    offers = json.loads(cli("report", run_file, "-o", "json", "--prices", "p.yaml").out)["cost"]["offers"]
-    assert [(o["name"], o["asOf"]) for o in offers] == [("our node", "2026-11-21")]
-    assert offers[0]["baselineUsd"] == pytest.approx(10.0, rel=0.05)
 
 
 def test_other_limits_judge_the_same_samples(cli, run_file):
