@@ -54,6 +54,7 @@ ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platf
 }
 DRY = ("rollout", "rollback")
 LAST = ("retire", "resume", "abandon", "unlock", "history --purge", "local")  # in this order, after all that reads
+CELL = "{target: Qwen/Qwen3-8B, method: ngram, gpu: L4, k: 5, concurrency: 8, acceptance: {traffic: chat}}"
 ENDLESS = ("watch", "status")  # without --once, and with -w
 _OF_SERVICE = {"abandon", "diff", "history", "resume", "retire", "rollback", "rollout", "status", "unlock"}
 
@@ -91,6 +92,7 @@ def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, 
         "METHOD": "eagle3" if "--draft" in words else "ngram",
         "MANIFEST": files["manifest"],
         "service.yaml": files["manifest"],
+        "-": files["cell"],
     }
     stand_ins = {"-f": files["manifest"], "--spec": "ngram", "compare": files["run"], "report": "rollout-1"}
     return means.get(word, stand_ins.get(before, word) if word == UNKNOWN else word)

@@ -19,7 +19,19 @@ def read_file(path: str, subject: str) -> str:
         return (sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise InputError(f"{subject} cannot be read: {reason}", file=path) from error
+        hint = _nearest(Path(path)) if isinstance(error, FileNotFoundError) else None
+        raise InputError(f"{subject} cannot be read: {reason}", file=path, hint=hint) from error
+
+
+def _nearest(missing: Path) -> str:
+    """The hint for a file that does not exist: one with a similar name beside it, or where it was looked for."""
+    import difflib
+
+    if not missing.parent.is_dir():
+        return f"create the directory {missing.parent.absolute()}, or name another file"
+    names = (entry.name for entry in missing.parent.iterdir() if entry.is_file())
+    near = difflib.get_close_matches(missing.name, names, n=1)
+    return f"did you mean {missing.with_name(near[0])}" if near else "name an existing file, or - for standard input"
 
 
 def read_policy(path: str | None) -> Policy:

@@ -11,6 +11,9 @@ from mpctl.platform.local.engine import installed_version
 
 from .conftest import ROOT
 from .objects import ANY_SPEED, CONTAINERS
+from .rig.nodes import L4
+from .test_request_path import drained, own_route
+from .test_users import Users, nothing_left
 
 # The scheduler wants a bound claim; which folder it is, the rig's kubelet is told.
 CLAIMED = """\
@@ -83,3 +86,32 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, nam
     (argv,) = namespace.argv()
     assert not any(word.startswith("--speculative-config") for word in argv)
     assert [op["ending"] for op in mpctl.json("history")["operations"]] == ["promoted", "rolled back"]
+
+
+@pytest.mark.engine
+@pytest.mark.nightly
+def test_users_of_a_real_engine_lose_nothing_while_copies_beside_it_are_measured(cluster, namespace, mpctl, tmp_path):
+    cluster.pods.rule(lambda pod: {"engine": "real"})
+    cluster.pods.claims["models"] = ROOT / "scripts" / "demo_model" / "model"
+    spare = cluster.add_node(L4)
+    namespace.kubectl("apply", "-f", "-", stdin=CLAIMED.replace("@NAMESPACE@", namespace.name))
+    record = drained(yaml.safe_dump(service()))  # a pod ends after its last request
+    record["spec"]["predictor"] |= {"minReplicas": 1, "maxReplicas": 1}
+    namespace.deploy(record, timeout_s=600)
+    host = own_route(namespace, "demo-predictor")
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    few = ("--requests", "4", "--repeats", "8", "--max-tokens", "64", "--policy", str(policy))
+    with Users(cluster, host, "demo", rate=0.5, echoed=False) as users:
+        namespace.client.wait("users are answered", lambda: users.answered > 3)
+        done = mpctl("rollout", "--spec", "ngram", *few, "--load", "local", "--users-window", "10s")
+        mpctl("rollback")
+    cluster.remove_node(spare)
+    assert "promoted: service" in done.stderr
+    assert users.failed == [] and users.answered > 20
+    nothing_left(namespace, "demo")
+    report = mpctl.json("report", "rollout-1")
+    assert [note for note in report["notes"] if "copy of the baseline" in note and "users send" in note]
+    (cell,) = report["cells"]
+    outcomes = {rule["rule"]: rule["outcome"] for rule in cell["rules"]}
+    assert outcomes["tokens"] == "pass"  # users are on none of the copies

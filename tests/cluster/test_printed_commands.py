@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.printed import is_endless, pasted
+from tests.printed import CELL, is_endless, pasted
 
 from .objects import ANY_SPEED, CONTAINERS
 
@@ -24,7 +24,8 @@ def test_printed_commands_can_be_pasted(cluster, namespace, mpctl):
     there = ("-n", namespace.name)
     elsewhere("bench", "demo", "--spec", "ngram", *there, "--run", "run.json.gz")
     elsewhere("rollout", "demo", "--spec", "ngram", *there)
-    files = {"manifest": "service.yaml", "run": "run.json.gz"}
+    (mpctl.directory / "cell.yaml").write_text(CELL)
+    files = {"manifest": "service.yaml", "run": "run.json.gz", "cell": "cell.yaml"}
     lines = pasted("kubernetes", "demo", namespace.name, files)
     assert len(lines) > 30
     failed = {}

@@ -120,6 +120,14 @@ def test_a_foreign_change_of_the_autoscaler_stops_no_measurement_and_is_kept_and
     assert (spec["minReplicas"], spec["maxReplicas"]) == (1, 3)
 
 
+@pytest.mark.nightly
+def test_a_namespace_that_is_deleted_is_the_cause_and_nothing_is_left_to_restore(demo, mpctl):
+    code, written = meanwhile(demo, mpctl, lambda gone: gone.kubectl("delete", "namespace", gone.name, "--wait=false"))
+    assert code == 1, written
+    assert f"namespace {demo.name} is being deleted" in written
+    assert "nothing is left to restore there" in written
+
+
 def commands_in(text):
     return [shlex.split(line)[1:] for line in re.findall(r"'(mpctl [^']+)'", text)]
 

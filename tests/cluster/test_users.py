@@ -8,9 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from .asking import ask
-from .objects import CLAIM, CONTAINERS, ROUTE
+from .objects import CLAIM, CONTAINERS
 from .rig.nodes import L4
 from .test_journey_deployment import DEPLOYMENT, SERVICE
+from .test_request_path import own_route
 
 TOKEN_S = 0.02
 QUESTION = " ".join(f"word{number}" for number in range(40))
@@ -18,10 +19,12 @@ QUICK = ("--requests", "4", "--repeats", "12", "--max-tokens", "12", "--load", "
 
 
 class Users:
-    """Send ``rate`` requests per second, each whether or not the ones before were answered."""
+    """Send ``rate`` requests per second, each whether or not the ones before were answered. ``echoed``: a scripted
+    engine answers with the question; a real one with any text."""
 
-    def __init__(self, cluster, host, model, rate):
+    def __init__(self, cluster, host, model, rate, echoed=True):
         self._ask = lambda: ask(cluster.gateway.url, QUESTION, model, Host=host)
+        self._echoed = echoed
         self._rate, self._ended = rate, threading.Event()
         self.answered, self.failed, self.times = 0, [], []
 
@@ -46,7 +49,8 @@ class Users:
     def _one(self):
         began = time.monotonic()
         try:
-            assert self._ask() == QUESTION
+            answer = self._ask()
+            assert answer == QUESTION if self._echoed else answer
         except (OSError, AssertionError) as error:
             self.failed.append(repr(error))
         else:
@@ -65,7 +69,6 @@ def serve(cluster, namespace, kind, slow):
     """Deploy the service behind a route of its users. ``slow``: how much longer a speculating engine takes, which
     commits two tokens in each step. Returns the service's name and the users' host."""
     cluster.pods.rule(lambda pod: {"stop_s": 1, "script": {"token_s": TOKEN_S, "speculating": {"slow": slow}}})
-    host = f"{namespace.name}.example.com"
     if kind == "deployment":
         for text in (CLAIM, SERVICE, DEPLOYMENT):
             namespace.client.apply(text)
@@ -73,12 +76,7 @@ def serve(cluster, namespace, kind, slow):
     else:
         namespace.deploy(CONTAINERS)
     name, backend = ("qwen", "qwen") if kind == "deployment" else ("demo", "demo-predictor")
-    rules = [{"backendRefs": [{"name": backend, "port": 80}]}]
-    namespace.client.apply({**ROUTE, "spec": {**ROUTE["spec"], "hostnames": [host], "rules": rules}})
-    namespace.client.wait(
-        "the route is taken", lambda: namespace.client.get("httproutes", "users").get("status", {}).get("parents")
-    )
-    return name, host
+    return name, own_route(namespace, backend)
 
 
 def nothing_left(namespace, name):

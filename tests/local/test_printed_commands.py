@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.printed import is_endless, pasted
+from tests.printed import CELL, is_endless, pasted
 
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "INTERVAL": "1s"}
 
@@ -16,7 +16,8 @@ def test_printed_commands_can_be_pasted(mpctl):
     mpctl("local", "up", "-f", str(mpctl.manifest()), "-n", "team-a")
     mpctl("bench", "demo", "--spec", "ngram", "-n", "team-a", "--run", "run.json.gz")
     mpctl("rollout", "demo", "--spec", "ngram", "-n", "team-a")
-    files = {"manifest": "service.yaml", "run": "run.json.gz"}
+    (mpctl.directory / "cell.yaml").write_text(CELL)
+    files = {"manifest": "service.yaml", "run": "run.json.gz", "cell": "cell.yaml"}
     lines = pasted("local", "demo", "team-a", files)
     assert len(lines) > 30
     failed = {}

@@ -10,13 +10,17 @@ def test_no_line_of_any_screen_is_wider_than_the_terminal(mpctl):
     own = ("--policy", mpctl.policy("{}"), "--requests", "4", "--max-tokens", "12")
     rejected = mpctl.on_terminal(80, "rollout", "--spec", "ngram", *own, code=5)
     assert any("rejected" in line for line in rejected)
-    promoted = mpctl.on_terminal(120, "rollout", "--spec", "ngram")
-    assert any("promoted:" in line for line in promoted)
-    wide = {
-        "rejected": too_wide(rejected, 80),
-        "promoted": too_wide(promoted, 120),
-        "watch": too_wide(mpctl.on_terminal(80, "watch", "--interval", "1s", seconds=8), 80),
-    }
+    wide = {"rejected, 80 columns": too_wide(rejected, 80)}
+    for columns in (100, 120):
+        promoted = mpctl.on_terminal(columns, "rollout", "--spec", "ngram")
+        assert any("promoted:" in line for line in promoted)
+        wide[f"promoted, {columns} columns"] = too_wide(promoted, columns)
+        if columns == 100:
+            wide["rolled back"] = too_wide(mpctl.on_terminal(columns, "rollback"), columns)
+    for columns in (80, 100, 120):
+        watched = mpctl.on_terminal(columns, "watch", "--interval", "1s", seconds=6)
+        assert any("demo" in line for line in watched)
+        wide[f"watch, {columns} columns"] = too_wide(watched, columns)
     screens = {
         "already": ("rollout", "--spec", "ngram"),
         "status": ("status",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import shlex
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -379,6 +380,8 @@ def choose(
     if not matching:
         import difflib
 
+        if "/" in name:
+            raise ServiceNotFound(f"service {name}: not found{where}", hint=_no_service(services, name, elsewhere))
         if others := elsewhere(name):
             raise ServiceNotFound(
                 f"service {name}: not found{where}; one of that name is in namespace {', '.join(others)}",
@@ -388,6 +391,16 @@ def choose(
         hint = f"did you mean {near[0]}" if near else f"run '{commands.line('status', '-A')}' to list services; {none}"
         raise ServiceNotFound(f"service {name}: not found{where}", hint=hint)
     return matching[0]
+
+
+def _no_service(services: list[tuple[str, str]], text: str, elsewhere: Callable[[str], Sequence[str]]) -> str:
+    """The hint for a name with a slash, which no service has: ``text`` is NAMESPACE/SERVICE, or a model's name."""
+    namespace, _, name = text.partition("/")
+    if (namespace, name) in services or namespace in elsewhere(name):
+        return f"name it {name}, and add -n {namespace}"
+    question = f"{{target: {text}, method: ngram, gpu: L4, concurrency: [1, 8], k: 5, acceptance: {{traffic: chat}}}}"
+    plan = f"echo {shlex.quote(question)} | {commands.line('plan', '--cell', '-')}"
+    return f"a model without a service is planned by {plan}"
 
 
 @contextmanager

@@ -67,7 +67,17 @@ CASES = [
         None,
     ),
     (["watch", "--once", "--interval", "0.2s"], "no service to watch is up", "run 'mpctl status -A' to list services"),
-    (["local", "up", "-f", "none.yaml"], "none.yaml: the manifest cannot be read: No such file or directory", None),
+    (
+        ["local", "up", "-f", "none.yaml"],
+        "none.yaml: the manifest cannot be read: No such file or directory",
+        "name an existing file, or - for standard input",
+    ),
+    (
+        ["plan", "meta-llama/Llama-3.1-8B-Instruct"],
+        "service meta-llama/Llama-3.1-8B-Instruct: not found on this machine",
+        "a model without a service is planned by echo '{target: meta-llama/Llama-3.1-8B-Instruct, method: ngram, "
+        "gpu: L4, concurrency: [1, 8], k: 5, acceptance: {traffic: chat}}' | mpctl plan --cell -",
+    ),
 ]
 
 
@@ -81,6 +91,23 @@ def test_what_is_wrong_and_what_to_type(cli, arguments, message, hint):
     if hint is not None:
         assert lines[1:] == [f"hint: {hint}"]
     assert not cli.state.exists()
+
+
+def test_the_printed_plan_of_a_model_without_a_service_can_be_pasted(cli):
+    hint = cli("plan", "org/model-8B").err.splitlines()[1]
+    question, command = hint.removeprefix("hint: a model without a service is planned by echo '").split("' | mpctl ")
+    Path("cell.yaml").write_text(question.replace("org/model-8B", "meta-llama/Llama-3.1-8B-Instruct"))
+    assert command == "plan --cell -"
+    assert "throughput" in cli("plan", "--cell", "cell.yaml").out.lower()
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("srvice.yaml", "did you mean service.yaml"), ("none/service.yaml", "create the directory ")],
+)
+def test_the_hint_for_a_file_that_does_not_exist_names_what_is_near(cli, name, hint):
+    Path("service.yaml").touch()
+    assert f"hint: {hint}" in cli("preflight", "--spec", "ngram", "-f", name).err
 
 
 @pytest.mark.parametrize("arguments", [[], ["local"], ["config"]])
