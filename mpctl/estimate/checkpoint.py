@@ -45,7 +45,8 @@ class ModelFacts:
     the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
     a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
     ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
-    ``mtp_layers`` how many layers of its own draft, 0 where the configuration names none; ``medusa_heads`` how many
+    ``recurrent``: the kind of its layers that keep a state, ``none`` without any; ``mtp_layers`` how many layers of its
+    own draft, 0 where the configuration names none; ``medusa_heads`` how many
     tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
     ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
     ``shape`` the dimensions, None where incomplete.
@@ -70,6 +71,7 @@ class ModelFacts:
     expects_hidden: int | None = None
     trained_for: str | None = None
     map_rows: int | None = None
+    recurrent: str | None = None
     mtp_layers: int | None = None
     medusa_heads: int | None = None
     mask_token: bool | None = None
@@ -156,6 +158,7 @@ def describe_model(
         expects_hidden=(_whole(config.get("target_hidden_size")) or hidden) if head else None,
         trained_for=_trained_for(config) if head else None,
         map_rows=_map_rows(tensors),
+        recurrent=_recurrent(inner),
         mtp_layers=_mtp_layers(config),
         medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
         mask_token=_names_mask_token(config),
@@ -242,6 +245,23 @@ def _mtp_layers(config: Mapping[str, Any]) -> int | None:
         return max(_whole(count) or 0 for count in counts)
     family = config.get("model_type")
     return 0 if isinstance(family, str) and not family.startswith(_MTP_UNSAID) else None
+
+
+# Keys of a configuration by the recurrent layers that they describe (vLLM 0.32.0, the model classes of Kimi Linear,
+# Qwen3-Next and 3.5, and of Nemotron-H, Falcon-H1, Granite 4, Bamba and Zamba2).
+_RECURRENT = {
+    "kda": ("linear_attn_config",),
+    "gdn": ("linear_num_value_heads",),
+    "mamba2": ("mamba_d_state", "mamba_d_ssm", "ssm_state_size", "hybrid_override_pattern", "mamba_ngroups"),
+}
+
+
+def _recurrent(config: Mapping[str, Any]) -> str:
+    """Return ``kda``, ``gdn`` or ``mamba2`` by the keys of the layers that keep a state, else ``none``."""
+    layers = config.get("layer_types")
+    if isinstance(layers, list) and all("attention" in str(layer) and layer != "linear_attention" for layer in layers):
+        return "none"  # Granite 4 has models of the hybrid's type without a recurrent layer
+    return next((kind for kind, keys in _RECURRENT.items() if any(config.get(key) for key in keys)), "none")
 
 
 def _template_thinks(template: str) -> bool | None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
-from mpctl.manifest import Service, plain_secrets
-from mpctl.methods import ServiceFacts
+from mpctl.manifest import EngineCommand, Service, plain_secrets
+from mpctl.methods import ServiceFacts, parse_version
 from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -29,7 +29,7 @@ def facts_of(
     engine_log: str | None = None,
 ) -> ServiceFacts:
     """The facts of one change to one service; ``engine_log``: what its engine logged since it started."""
-    command = service.command
+    command = EngineCommand((*service.runtime_args, *service.command.argv))
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     return ServiceFacts(
@@ -58,6 +58,8 @@ def facts_of(
         draft_vocab=draft.draft_vocab,
         draft_map_rows=draft.map_rows,
         draft_trained_for=draft.trained_for,
+        target_recurrent=target.recurrent,
+        target_moe=target.moe,
         target_mtp_layers=target.mtp_layers,
         medusa_heads=draft.medusa_heads,
         draft_mask_token=draft.mask_token,
@@ -66,7 +68,7 @@ def facts_of(
         target_name=target_name_of(service, target.name),
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
-        prefix_caching=_prefix_caching(tuple(command.argv)),  # vLLM's default is on
+        prefix_caching=_prefix_caching(tuple(command.argv), engine_version or service.image, target.recurrent),
         async_scheduling=command.has("async-scheduling"),
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
         draft_kv_cache_dtype=draft.kv_cache_dtype,
@@ -159,10 +161,18 @@ def _quantization(asked: str | None, target: ModelFacts) -> str | None:
     return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
 
 
-def _prefix_caching(argv: tuple[str, ...]) -> bool:
+# The release from which models with recurrent layers cache prefixes by default (vLLM 0.25.0 and 0.26.0,
+# config/model.py, is_prefix_caching_supported); other models always have.
+_RECURRENT_CACHED = (0, 26, 0)
+
+
+def _prefix_caching(argv: tuple[str, ...], engine: str | None, recurrent: str | None) -> bool:
     flags = [word.replace("_", "-") for word in argv]  # vLLM takes both spellings
     switches = [flag for flag in flags if flag in ("--enable-prefix-caching", "--no-enable-prefix-caching")]
-    return not switches or switches[-1] == "--enable-prefix-caching"
+    if switches:
+        return switches[-1] == "--enable-prefix-caching"
+    version = parse_version(engine)
+    return recurrent in (None, "none") or version is None or version >= _RECURRENT_CACHED
 
 
 def _thinking(service: Service, target: ModelFacts) -> bool | None:

@@ -77,6 +77,7 @@ class Method:
     own_confidence: bool = False  # it does so by a confidence that the draft learned, not by its probabilities
     v1_runner: bool = True  # Model Runner V1 has a proposer
     v2_runner: bool = True
+    code_licence: str = "Apache-2.0"  # vLLM's (its wheel)
     notice: str = ""  # patents or revenue limits on its use, for people to check; never recommended first
     published_ratios: bool = False  # ratios with a baseline were published, so a prediction can rest on them
 
@@ -89,6 +90,12 @@ class Method:
     def loads_weights(self) -> bool:
         """True when weights besides the target's may be loaded."""
         return self.needs_draft != "none"
+
+    @property
+    def licence(self) -> str:
+        """Licence of the method's code, or whose weights' licence counts."""
+        of_weights = {"none": self.code_licence, "optional": "the target's or the draft's"}
+        return "-" if self.engine_method is None else of_weights.get(self.needs_draft, "the draft's")
 
     @property
     def drafts_in_one_pass(self) -> bool:

@@ -60,7 +60,7 @@ _ROWS = (
         floor=ReleaseFloor((0, 12, 0), "vLLM PR #25784"),
         key_groups=frozenset({"trees"}),
         remembers_answers=True,
-        # Snowflake's, granted 2026-03-10
+        code_licence="Apache-2.0, patent notice",  # vLLM's and arctic-inference's; the patent was granted 2026-03-10
         notice="US patent 12,572,745 covers suffix lookup combined with a draft model; have it checked",
         k_from="method",
         disables_async_scheduling=True,

@@ -20,8 +20,8 @@ Version = tuple[int, int, int]
 # (+cpu), a release candidate (rc1), a post release and an image's build suffix (-cu129) may follow.
 _VERSION = re.compile(r"v?(\d{1,4})\.(\d{1,4})(?:\.(\d{1,6}))?(?=$|[-+_.]|(?:rc|dev|post|a|b)\d)", re.ASCII)
 
-# llm-d's images (llm-d-cuda) hold vLLM and carry llm-d's own release.
-_OTHER_RELEASES = "llm-d"
+# Images that hold vLLM and carry another project's release: llm-d's, KServe's, KAITO's, LMCache's, NVIDIA's, Red Hat's.
+_OTHER_RELEASES = re.compile(r"(?:^|/)(?:llm-d|huggingfaceserver|kaito|lmcache/|ai-dynamo/|nvidia/vllm|rhaiis/)")
 
 
 def parse_version(text: str | None) -> Version | None:
@@ -46,7 +46,7 @@ def _tag(text: str) -> str:
     name, _, _ = text.partition("@")
     head, slash, last = name.rpartition("/")
     if ":" in last:
-        return "" if last.startswith(_OTHER_RELEASES) else last.partition(":")[2]
+        return "" if _OTHER_RELEASES.search(name) else last.partition(":")[2]
     return "" if slash and head else last
 
 

@@ -67,19 +67,26 @@ def _emit_methods(context: CliContext) -> None:
     from mpctl.methods.table import METHODS
 
     rows = [
-        [m.name, m.needs_draft, json.dumps(dict(m.defaults)) if m.defaults else "-", m.summary]
+        [m.name, m.needs_draft, m.licence, json.dumps(dict(m.defaults)) if m.defaults else "-", m.summary]
         for m in METHODS.values()
     ]
     context.emit(
         "MethodList",
         record=lambda: {
             "items": [
-                {"name": m.name, "draft": m.needs_draft, "defaults": dict(m.defaults), "summary": m.summary}
+                {
+                    "name": m.name,
+                    "draft": m.needs_draft,
+                    "licence": m.licence,
+                    "notice": m.notice or None,
+                    "defaults": dict(m.defaults),
+                    "summary": m.summary,
+                }
                 for m in METHODS.values()
             ]
         },
         names=lambda: METHODS,
-        table=lambda _wide: columns([["METHOD", "DRAFT", "DEFAULTS", "SUMMARY"], *rows]),
+        table=lambda _wide: columns([["METHOD", "DRAFT", "LICENCE", "DEFAULTS", "SUMMARY"], *rows]),
     )
 
 
@@ -115,6 +122,7 @@ def _known_bad_record(row: KnownBadRow) -> dict[str, Any]:
         "features": list(row.features),
         "requests": row.requests or None,
         "releases": row.releases,
+        "established": row.established,
         "history": row.history,
         "effect": row.effect,
         "confidence": row.confidence,

@@ -6,6 +6,8 @@ why the rule exists.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from mpctl.methods.keys import KEYS, is_int
 from mpctl.methods.preflight.preflight_rule import (
     Condition,
@@ -31,6 +33,7 @@ SCHEDULED_SINCE: Version = (0, 33, 0)  # Model Runner V2 drafts by num_speculati
 VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ADAPTIVE = "enable_adaptive_verification"
+PIPELINE = ("--pipeline-parallel-size", "-pp")
 _FAST_PREFILL = "--kv-sharing-fast-prefill"
 _DRAFT_TP = "draft_tensor_parallel_size"
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
@@ -39,14 +42,32 @@ _BEST_K = ((256, 2), (128, 2), (64, 3))
 _HIGH_TEMPERATURE = 1.0
 
 
-def flag_value(facts: ServiceFacts, flag: str) -> str | None:
-    """The value of a flag on the engine's command line, "" for a switch; None when absent."""
+def flag_value(facts: ServiceFacts, *flags: str) -> str | None:
+    """The value of a flag on the engine's command line, of several spellings and times the last; "" for a switch; None
+    when absent."""
+    found = [value for name, value in _options(facts) if name in flags]
+    return found[-1] if found else None
+
+
+def config_text(facts: ServiceFacts, flag: str) -> str | None:
+    """The text of a flag that takes an object: its JSON and its dotted keys with their values; None when absent."""
+    parts = [
+        f"{name.removeprefix(flag)} {text}".strip()
+        for name, text in _options(facts)
+        if name == flag or name.startswith(f"{flag}.")
+    ]
+    return "\n".join(parts) if parts else None
+
+
+def _options(facts: ServiceFacts) -> Iterator[tuple[str, str]]:
+    """Every option with its value. vLLM takes underscores for dashes, but for the keys behind a dot."""
     argv = facts.argv or ()
-    for index, word in enumerate(argv):
-        name, equals, value = word.partition("=")
-        if name.replace("_", "-") == flag:
-            return value if equals else argv[index + 1] if index + 1 < len(argv) else ""
-    return None
+    for index, option in enumerate(argv):
+        written, equals, value = option.partition("=")
+        head, dot, key = written.partition(".")
+        following = argv[index + 1] if index + 1 < len(argv) else ""
+        if head.startswith("-"):
+            yield head.replace("_", "-") + dot + key, value if equals else following
 
 
 def _carries(flag: str) -> Condition:
@@ -153,7 +174,7 @@ def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return "refuse", f"adaptive verification with {spec.method} needs vLLM {show(since)}, not {show(version)}", todo
     if facts.enable_lora:
         return "refuse", "adaptive verification does not go with LoRA: the engine exits at start-up"
-    stages = flag_value(facts, "--pipeline-parallel-size") or flag_value(facts, "-pp")
+    stages = flag_value(facts, *PIPELINE)
     if stages not in (None, "1"):
         return "refuse", f"adaptive verification does not go with pipeline parallel size {stages}"
     if flag_value(facts, "--enforce-eager") is not None:
@@ -448,8 +469,12 @@ TRAFFIC_RULES = (
     ),
     PreflightRule(
         "mtp-prefix-caching",
-        fires("warn", "{spec.method} with prefix caching has ended in illegal memory accesses", fact("prefix_caching")),
-        source="vLLM #40756, club-3090 #1052",
+        fires(
+            "warn",
+            "{spec.method} with prefix caching has ended in wrong answers and in illegal memory accesses",
+            fact("prefix_caching"),
+        ),
+        source="vLLM #53912, #40756, SkyRL #1981, club-3090 #1052",
         todo="watch restarts during the rollout, or serve with --no-enable-prefix-caching",
         needs=("prefix_caching",),
         applies=where(lambda method: method.prefix_caching_crashes),

@@ -1,8 +1,8 @@
 """Combinations of method, model, feature and release that are known to fail: a dated file of rows, and its findings.
 
 A new fault upstream is one row of ``known_bad.yaml``. A row refuses only where its confidence is high, the engine lies
-between the first and the last release in which the fault was seen, and nothing depends on what requests ask for.
-Everything else inside the range warns.
+between the first and the last release that are known to fail, by their source or by the thread, and nothing depends on
+what requests ask for or on a default of the engine. Everything else inside the range warns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from mpctl.methods.keys import is_int
-from mpctl.methods.preflight.engine_rules import flag_value
+from mpctl.methods.preflight.engine_rules import PIPELINE, config_text, flag_value
 from mpctl.methods.preflight.preflight_rule import Finding, ServiceFacts, Severity, ordered
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
@@ -26,83 +26,137 @@ from mpctl.yaml_lines import Node, document
 # How sure a feature is in use: "default" where the engine chooses, and the choice depends on model and release.
 FeatureUse = Literal["on", "default", "off"]
 Feature = Callable[[Spec, ServiceFacts], FeatureUse]
-_OWN_ENGINE = "vllm"
+# The releases' source was read, the thread names the release, only the date of a merge is known, or nothing.
+Evidence = Literal["source", "thread", "merge-date", "unknown"]
+_OWN_ENGINE, _ASCEND = "vllm", "vllm-ascend"  # the other is a plugin of vLLM with images of its own
+_V2_DEFAULT: Version = (0, 29, 0)  # Model Runner V2 serves by default
 _TODO = "use another method, or an engine release outside the range"
-
-
-def _flag(name: str, pattern: str = "") -> Feature:
-    """A flag of the engine whose value holds a pattern."""
-    return lambda _spec, facts: _use(re.search(pattern, flag_value(facts, name) or "") and _has(facts, name))
 
 
 def _use(condition: object) -> FeatureUse:
     return "on" if condition else "off"
 
 
-def _has(facts: ServiceFacts, name: str) -> bool:
-    return flag_value(facts, name) is not None
+def _flag(text: str) -> Feature:
+    """A flag that is set, or has a value: ``--flag``, or ``--flag VALUE``."""
+    name, _, wanted = text.partition(" ")
+
+    def use(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
+        value = flag_value(facts, name)
+        return _use(value is not None and wanted in ("", value))
+
+    return use
 
 
-def _prefix_caching(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
-    """Hybrid models cache prefixes by default in some releases only."""
-    if facts.prefix_caching is False:
-        return "off"
-    return "on" if _has(facts, "--enable-prefix-caching") else "default"
+def _text(*flags: str) -> Callable[[str], Feature]:
+    """A flag whose value, or one of whose keys, matches the argument; an empty one: any value."""
+
+    def feature(pattern: str) -> Feature:
+        return lambda _spec, facts: _use(
+            any(re.search(pattern, text, re.IGNORECASE) for flag in flags if (text := config_text(facts, flag)))
+        )
+
+    return feature
 
 
-def _pipeline_parallel(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
-    return _use((flag_value(facts, "--pipeline-parallel-size") or flag_value(facts, "-pp") or "1") != "1")
+def _prefix_caching(_: str) -> Feature:
+    """Whether models with recurrent layers cache prefixes depends on the release, so their layers must be known."""
+
+    def feature(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
+        if facts.prefix_caching is False:
+            return "off"
+        asked = flag_value(facts, "--enable-prefix-caching") is not None
+        return "on" if asked or facts.target_recurrent is not None else "default"
+
+    return feature
+
+
+def _runner(name: str) -> Feature:
+    """Model Runner ``v1`` or ``v2``: as the service says, else by the method, else by the release's default."""
+
+    def feature(spec: Spec, facts: ServiceFacts) -> FeatureUse:
+        v2, version = facts.v2_runner, parse_version(facts.engine_version)
+        if spec.known is not None and not (spec.known.v1_runner and spec.known.v2_runner):
+            v2 = spec.known.v2_runner
+        if v2 is None and version is not None and version < _V2_DEFAULT:
+            v2 = False
+        return "default" if v2 is None else _use(v2 is (name == "v2"))
+
+    return feature
+
+
+def _kv_offload(_: str) -> Feature:
+    connector, size = _text("--kv-transfer-config")("Offloading"), _flag("--kv-offloading-size")
+    return lambda spec, facts: _use("on" in (connector(spec, facts), size(spec, facts)))
 
 
 def _kv_dtype(pattern: str) -> Feature:
     return lambda _spec, facts: _use(re.search(pattern, facts.kv_cache_dtype or ""))
 
 
-def _kv_transfer(pattern: str) -> Feature:
-    return _flag("--kv-transfer-config", pattern)
+def _parallel(*flags: str) -> Callable[[str], Feature]:
+    """The size of the argument; without one any above 1."""
+
+    def feature(wanted: str) -> Feature:
+        def use(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
+            size = flag_value(facts, *flags) or "1"
+            return _use(size == wanted if wanted else size != "1")
+
+        return use
+
+    return feature
 
 
-def _kv_offload(spec: Spec, facts: ServiceFacts) -> FeatureUse:
-    return _use("on" in (_kv_transfer("Offloading")(spec, facts), _flag("--kv-offloading-size")(spec, facts)))
+def _long_drafts(least: str) -> Feature:
+    return lambda spec, _facts: _use((spec.k or 0) >= int(least))
 
 
-def _long_drafts(spec: Spec, _facts: ServiceFacts) -> FeatureUse:
-    return _use((spec.k or 0) >= 3)
+def _short_lookup(below: str) -> Feature:
+    def feature(spec: Spec, _facts: ServiceFacts) -> FeatureUse:
+        least = spec.settings.get("prompt_lookup_min")
+        return _use(not is_int(least) or least < int(below))
+
+    return feature
 
 
-def _short_lookup(spec: Spec, _facts: ServiceFacts) -> FeatureUse:
-    least = spec.settings.get("prompt_lookup_min")
-    return _use(not is_int(least) or least < 8)
+def _short_draft(_: str) -> Feature:
+    return lambda _spec, facts: _use(
+        None not in (facts.served_context, facts.draft_context)
+        and (facts.draft_context or 0) < (facts.served_context or 0)
+    )
 
 
-def _short_draft(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
-    served, context = facts.served_context, facts.draft_context
-    return _use(served is not None and context is not None and context < served)
+def _setting(text: str) -> Feature:
+    key, _, value = text.partition(":")
+    return lambda spec, _facts: _use(str(spec.settings.get(key)) == value)
 
 
-FEATURES: Mapping[str, Feature] = MappingProxyType({
-    "backend-guidance": _flag("--structured-outputs-config", "guidance"),
+def _moe(_: str) -> Feature:
+    return lambda _spec, facts: "default" if facts.target_moe is None else _use(facts.target_moe)
+
+
+# A feature of a row is one of these names, or NAME=ARGUMENT.
+FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
     "draft-context-shorter": _short_draft,
-    "k-from-3": _long_drafts,
-    "kv-connector": _kv_transfer(""),
-    "kv-fp8": _kv_dtype("^fp8"),
-    "kv-fp8-e5m2": _kv_dtype("^fp8_e5m2$"),
+    "flag": _flag,
+    "k-from": _long_drafts,
+    "kv-connector": _text("--kv-transfer-config"),
+    "kv-dtype": _kv_dtype,
     "kv-offload": _kv_offload,
-    "kv-turboquant": _kv_dtype("^turboquant"),
-    "lmcache": _kv_transfer("(?i)lmcache"),
-    "lookup-min-below-8": _short_lookup,
-    "nixl": _kv_transfer("(?i)nixl"),
-    "no-async-scheduling": _flag("--no-async-scheduling"),
-    "parser-deepseek-r1": _flag("--reasoning-parser", "deepseek_r1"),
-    "parser-hermes": _flag("--tool-call-parser", "hermes"),
-    "parser-qwen3-coder": _flag("--tool-call-parser", "qwen3_(coder|xml)"),
-    "pipeline-parallel": _pipeline_parallel,
+    "lookup-min-below": _short_lookup,
+    "moe": _moe,
+    "pipeline-parallel": _parallel(*PIPELINE),
     "prefix-caching": _prefix_caching,
-    "probabilistic": lambda spec, _: _use(spec.settings.get("draft_sample_method") == "probabilistic"),
-    "reasoning": _flag("--reasoning-parser"),
-    "sleep": _flag("--enable-sleep-mode"),
-    "tools": _flag("--tool-call-parser"),
+    "reasoning": _text("--reasoning-parser"),
+    "runner": _runner,
+    "setting": _setting,
+    "structured-outputs-backend": _text("--structured-outputs-config", "--guided-decoding-backend"),
+    "tensor-parallel": _parallel("--tensor-parallel-size", "-tp"),
+    "tools": _text("--tool-call-parser"),
 })  # fmt: skip
+
+
+_BY = {"thread": "by its thread", "merge-date": "by the date of the merge", "unknown": "release unknown"}
 
 
 @dataclass(frozen=True)
@@ -113,11 +167,13 @@ class KnownBadRow:
     engine: str
     methods: tuple[str, ...]
     models: tuple[str, ...]  # keys of the file's patterns
-    features: tuple[str, ...]  # keys of FEATURES; all of them are in use
+    features: tuple[str, ...]  # of FEATURES; all of them are in use
+    unless: tuple[str, ...]  # features of which any one keeps the fault away
     requests: str  # what requests ask for when it fails, empty for any request
     first: Version | None  # first release that was seen to fail
     seen: Version | None  # last release that was seen to fail
     fixed: Version | None
+    established: Evidence  # how the end of the range was found
     effect: str
     history: str  # both ends of the range as the thread says it
     thread: str
@@ -129,7 +185,10 @@ class KnownBadRow:
         """The range in words, such as ``0.18.1 to 0.28.0, fixed by 0.32.0``."""
         first = show(self.first) if self.first else "unknown"
         newest = f" to {show(self.seen)}" if self.seen and self.seen != self.first else ""
-        return f"{first}{newest}, {f'fixed by {show(self.fixed)}' if self.fixed else 'no release known with a fix'}"
+        if self.fixed is None:
+            return f"{first}{newest}, no release known with a fix"
+        how = "" if self.established == "source" else f" ({_BY[self.established]})"
+        return f"{first}{newest}, fixed in {show(self.fixed)}{how}"
 
 
 @dataclass(frozen=True)
@@ -161,28 +220,50 @@ class KnownBad:
 
     def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version) -> Severity | None:
         """Return how much a row says against the spec; None outside of it."""
-        if row.engine != _OWN_ENGINE or (row.methods and spec.method not in row.methods):
+        if row.engine != _engine(facts) or (row.methods and spec.method not in row.methods):
             return None
         if (row.first and version < row.first) or (row.fixed and version >= row.fixed):
             return None
         if row.models and not any(self._is_model(name, facts) for name in row.models):
             return None
-        uses = [FEATURES[name](spec, facts) for name in row.features]
+        uses = [_feature(text)(spec, facts) for text in row.features]
         unspecific = not (row.models or row.features)
         if "off" in uses or (row.requests and unspecific):
             return None
+        if any(_feature(text)(spec, facts) == "on" for text in row.unless):
+            return None
         reported = row.first is not None and row.seen is not None and version <= row.seen
+        reported = reported and row.established in ("source", "thread")
         sure = row.confidence == "high" and reported and "default" not in uses and not row.requests
         return "refuse" if sure else "warn"
 
     def _is_model(self, name: str, facts: ServiceFacts) -> bool:
-        words = (facts.target_family, facts.target_name)
-        return any(re.search(self.models[name], word, re.IGNORECASE) for word in words if word)
+        """Return whether the target is of a class: by its layers, else by its type, else by its name."""
+        recurrent = _RECURRENT.get(name)
+        if recurrent and facts.target_recurrent not in (None, recurrent):
+            return False
+        if recurrent == name == facts.target_recurrent:
+            return True
+        said = facts.target_family or facts.target_name
+        return said is not None and re.search(self.models[name], said, re.IGNORECASE) is not None
 
     def _finding(self, row: KnownBadRow, severity: Severity, version: Version) -> Finding:
         when = f" when requests bring {row.requests}" if row.requests else ""
         reason = f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
         return Finding(f"known-bad-{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
+
+
+# Classes that a configuration tells by its layers; one of the same name is told by them alone.
+_RECURRENT = {"gdn": "gdn", "mamba2": "mamba2", "zamba": "mamba2"}
+
+
+def _engine(facts: ServiceFacts) -> str:
+    return _ASCEND if _ASCEND in (facts.engine_version or "") else _OWN_ENGINE
+
+
+def _feature(text: str) -> Feature:
+    name, _, argument = text.partition("=")
+    return FEATURES[name](argument)
 
 
 @cache
@@ -225,11 +306,13 @@ def _row(node: Node, models: Mapping[str, str]) -> KnownBadRow:
         engine=node.text("engine", _OWN_ENGINE),
         methods=_names(node, "methods", tuple(METHODS)),
         models=_names(node, "models", tuple(models)),
-        features=_names(node, "features", tuple(FEATURES)),
+        features=_features(node, "features"),
+        unless=_features(node, "unless"),
         requests=node.text("requests", ""),
         first=_release(node, "from"),
         seen=_release(node, "seen"),
         fixed=_release(node, "fixed"),
+        established=_evidence(node),
         effect=node.text("effect"),
         history=node.text("history", ""),
         thread=node.text("thread"),
@@ -245,6 +328,25 @@ def _names(node: Node, field: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     for index, name in enumerate(names):
         if name not in allowed:
             raise node.item_error(field, index, f"{name!r} is not one of {', '.join(allowed)}")
+    return names
+
+
+def _evidence(node: Node) -> Evidence:
+    name = node.choice("established", get_args(Evidence), "unknown")
+    return next(evidence for evidence in get_args(Evidence) if evidence == name)
+
+
+def _features(node: Node, field: str) -> tuple[str, ...]:
+    names = node.texts(field)
+    for index, text in enumerate(names):
+        name, _, argument = text.partition("=")
+        if name not in FEATURES:
+            raise node.item_error(field, index, f"{name!r} is not one of {', '.join(FEATURES)}")
+        try:
+            re.compile(argument)
+            FEATURES[name](argument)(Spec("none"), ServiceFacts())
+        except (re.error, ValueError) as error:
+            raise node.item_error(field, index, f"{argument!r} cannot be used: {error}") from error
     return names
 
 

@@ -67,6 +67,8 @@ class ServiceFacts:
     draft_vocab: int | None = None  # number of tokens that a head may propose
     draft_map_rows: int | None = None  # length of the table from those to the target's tokens
     draft_trained_for: str | None = None  # the target that a head's configuration names
+    target_recurrent: str | None = None  # "gdn", "mamba2" or "kda" layers beside attention; "none" without any
+    target_moe: bool | None = None
     target_mtp_layers: int | None = None  # layers of the target's own checkpoint that draft
     medusa_heads: int | None = None
     draft_mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass

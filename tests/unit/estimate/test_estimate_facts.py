@@ -194,6 +194,7 @@ def test_a_plain_checkpoint():
         tokenizer_digest="t",
         added_tokens_digest="a",
         template_digest=model.template_digest,
+        recurrent="none",
         moe=False,
         quantization="none",
         template_thinks=True,
