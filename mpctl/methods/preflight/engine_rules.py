@@ -45,8 +45,8 @@ _HIGH_TEMPERATURE = 1.0
 def flag_value(facts: ServiceFacts, *flags: str) -> str | None:
     """The value of a flag on the engine's command line, of several spellings and times the last; "" for a switch; None
     when absent."""
-    found = [value for name, value in _options(facts) if name in flags]
-    return found[-1] if found else None
+    values = [value for name, value in _options(facts) if name in flags]
+    return values[-1] if values else None
 
 
 def config_text(facts: ServiceFacts, flag: str) -> str | None:

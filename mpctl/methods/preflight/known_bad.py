@@ -244,8 +244,8 @@ class KnownBad:
             return False
         if recurrent == name == facts.target_recurrent:
             return True
-        said = facts.target_family or facts.target_name
-        return said is not None and re.search(self.models[name], said, re.IGNORECASE) is not None
+        described = facts.target_family or facts.target_name
+        return described is not None and re.search(self.models[name], described, re.IGNORECASE) is not None
 
     def _finding(self, row: KnownBadRow, severity: Severity, version: Version) -> Finding:
         when = f" when requests bring {row.requests}" if row.requests else ""
