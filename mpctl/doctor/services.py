@@ -6,8 +6,9 @@ and pods are read.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl import commands
 from mpctl.doctor.autoscaling import predictor
@@ -28,7 +29,10 @@ from mpctl.doctor.state import (
     title,
     value_at,
 )
+from mpctl.errors import InputError
 from mpctl.estimate.capacity import gpu_nodes
+from mpctl.estimate.facts import running_findings
+from mpctl.manifest import Service, Storage, load
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
 
@@ -261,6 +265,10 @@ class _Workload:
         return f"{self.kind} {'/'.join(filter(None, self.names))}"
 
     @property
+    def image(self) -> str:
+        return str(self.engine.get("image") or "")
+
+    @property
     def labels(self) -> dict[str, str]:
         added = {SET_LABEL: self.names[1]} if self.kind == "LeaderWorkerSet" else {}
         return {**(value_at(self.template, "metadata", "labels") or {}), **added}
@@ -315,9 +323,47 @@ def check_request_path(facts: ClusterFacts) -> Iterator[Symptom]:
         backends = {f"{name}-predictor"} if workload.kind == "InferenceService" else set()
         limits = route_limits(routes, backends | selected_services(services, workload.labels), name)
         pod, engine = value_at(workload.template, "spec"), workload.engine
-        image, budget = str(engine.get("image") or ""), workload.missing_budget(budgets)
-        for warning in path_findings(workload.kind, limits, pod, engine, image=image, budget=budget):
+        budget = workload.missing_budget(budgets)
+        for warning in path_findings(workload.kind, limits, pod, engine, image=workload.image, budget=budget):
             yield Symptom(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
 
 
-CHECKS = (check_request_path, check_probes, check_stuck, check_surge, check_claims, check_specs)
+def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
+    """Speculation that is known to fail on the model and the release of a running service."""
+    for workload in _engines(facts):
+        service = _service_of(workload, facts)
+        findings = () if service is None else running_findings(service, engine_version=workload.image)
+        for finding in findings:
+            if finding.severity == "refuse":
+                yield Symptom(finding.id, "fail", workload.title, finding.reason, finding.todo, finding.source)
+        if possible := [finding for finding in findings if finding.severity == "warn"]:
+            listed = ", ".join(finding.id for finding in possible)
+            yield Symptom(
+                "known-bad", "warn", workload.title,
+                f"its speculation may fail, depending on requests or on a release nobody has checked: {listed}",
+                f"'{commands.line('methods', '--known-bad', '-o', 'json')}' has the effect and the thread of each",
+                possible[0].source.rpartition("; ")[2],
+            )  # fmt: skip
+
+
+def _service_of(workload: _Workload, facts: ClusterFacts) -> Service | None:
+    """The engine as a service of its own; None where its words cannot be read. Start scripts of KServe pass the
+    arguments on, so those count without the script."""
+    whole = {key: workload.engine[key] for key in ("image", "env", "command", "args") if workload.engine.get(key)}
+    service = _read(workload, whole) or _read(workload, {**whole, "image": "vllm", "command": []})
+    stored = value_at(facts.of("inferenceservices", *workload.names), "spec", "predictor", "model", "storageUri")
+    mounts = (Storage(str(stored), "/mnt/models"),) if stored and workload.kind == "InferenceService" else ()
+    return None if service is None else replace(service, storage=mounts)
+
+
+def _read(workload: _Workload, engine: KubeObject) -> Service | None:
+    pod = {"containers": [{"name": "engine", **{key: value for key, value in engine.items() if value}}]}
+    document = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": workload.names[1]}}
+    try:
+        text = json.dumps({**document, "spec": {"template": {"spec": pod}}})
+        return next(iter(load(text, file=workload.title)), None)
+    except InputError:
+        return None
+
+
+CHECKS = (check_request_path, check_known_bad, check_probes, check_stuck, check_surge, check_claims, check_specs)

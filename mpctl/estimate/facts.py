@@ -6,12 +6,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from typing import Any
 
+from mpctl.errors import InputError
 from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
 from mpctl.estimate.shape import Shape
 from mpctl.manifest import EngineCommand, Service, plain_secrets
-from mpctl.methods import ServiceFacts, parse_version
+from mpctl.methods import Finding, ServiceFacts, from_config, parse_version
+from mpctl.methods.preflight.known_bad import shipped_known_bad
 from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -159,6 +162,20 @@ def _first_name(*names: str | None) -> str | None:
 def _quantization(asked: str | None, target: ModelFacts) -> str | None:
     """Return the quantization of the command line, unless the checkpoint names its schemes."""
     return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
+
+
+def running_findings(
+    service: Service, *, engine_version: str | None = None, target: ModelFacts | None = None
+) -> tuple[Finding, ...]:
+    """Return what is known to fail of the speculation that a service runs; nothing where it cannot be read."""
+    try:
+        config: dict[str, Any] | None = service.speculation()
+        if config is None:
+            return ()
+        facts = facts_of(service, engine_version=engine_version, target=target)
+        return shipped_known_bad().findings(from_config(config), facts)
+    except InputError:
+        return ()
 
 
 # The release from which models with recurrent layers cache prefixes by default (vLLM 0.25.0 and 0.26.0,

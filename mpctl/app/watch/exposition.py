@@ -74,6 +74,7 @@ def record(watched: Watched) -> dict[str, Any]:
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
         "trafficChanged": list(watched.traffic_changes),
+        "knownBad": [finding.id for finding in watched.facts.known_bad],
         "command": remedy_of(assessment.signal, *watched.key) or None,
         "conditions": conditions(watched),
     }

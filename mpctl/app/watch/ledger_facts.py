@@ -12,7 +12,8 @@ from datetime import datetime
 
 from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.errors import InputError, MpctlError
-from mpctl.methods import Spec
+from mpctl.estimate.facts import running_findings
+from mpctl.methods import Finding, Spec
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
 from mpctl.rollout.operation import Ending, Operation, last_change, open_operation, operations
@@ -63,6 +64,7 @@ class LedgerFacts:
     better: Spec | None = None  # the spec that a fallback of the watch replaced
     fell_back: FellBack | None = None  # that fallback
     promotion: Plan | None = None  # the plan that had promoted the better spec
+    known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
 
@@ -103,6 +105,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
         reference=reference,
         unread=unread,
         speculates=_speculates(last.plan.spec),
+        known_bad=_known_bad(session) if _speculates(last.plan.spec) else (),
         rungs=ladder(policy, candidates, live, _previous(every, last)),
     )
     better = last.plan.baseline_spec if last in back else None
@@ -123,6 +126,12 @@ def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
         method=better.method,
         acknowledged=str(record.get("by", "")),
     )
+
+
+def _known_bad(session: Session) -> tuple[Finding, ...]:
+    service = session.service()
+    target = session.model_facts(session.target_of(service))
+    return running_findings(service, engine_version=session.engine_version(service), target=target)
 
 
 def _speculates(spec: Spec | None) -> bool:

@@ -27,7 +27,7 @@ from mpctl.watch.watch_policy import WatchPolicy
 
 ACTORS = 4
 _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bounds
-# Between two readings of a service's ledger, four requests each: a thousand services take eight requests per second.
+# Between two readings of a service and its ledger, six requests each at most: a thousand services take twelve a second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
@@ -195,7 +195,19 @@ class Watcher:
             return
         if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
             watched.state = State()
-        watched.facts, watched.read_at, watched.is_read = facts, self._monotonic(), True
+        before, watched.facts = watched.facts, facts
+        watched.read_at, watched.is_read = self._monotonic(), True
+        self._tell_known_bad(watched, before)
+
+    def _tell_known_bad(self, watched: Watched, before: LedgerFacts) -> None:
+        """Emit an event when another set of faults of the engine applies to what serves."""
+        sure, earlier = ([f for f in facts.known_bad if f.severity == "refuse"] for facts in (watched.facts, before))
+        if [finding.id for finding in sure] == [finding.id for finding in earlier]:
+            return
+        text = "; ".join(f"{finding.id}: {finding.reason}; {finding.todo}" for finding in sure)
+        text = text or "the speculation is no longer among the combinations that are known to fail"
+        command = watched.session.command("rollback") if sure else ""
+        self._tell(watched, "signal", "KnownBad", text, finding=bool(sure), command=command)
 
     def _judge(self, watched: Watched, reading: Reading) -> None:
         facts = watched.facts

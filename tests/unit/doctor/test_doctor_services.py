@@ -131,6 +131,50 @@ def claim_nobody_offers(o):
     container(o)["resources"]["claims"] = [{"name": "cards"}]
 
 
+NGRAM = '{"method": "ngram", "num_speculative_tokens": 3}'
+
+
+@fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
+def ngram_on_a_hybrid_model(o):
+    container(o)["args"] += ["--model=/mnt/models", f"--speculative-config={NGRAM}"]
+    the(o, "inferenceservices")["spec"]["predictor"]["model"] = {"storageUri": "hf://Qwen/Qwen3.6-35B-A3B"}
+
+
+def speculating(name, model, *, owner=None, release="0.28.0", **more):
+    """A Deployment that speculates, finishes what it serves, and has every probe."""
+    made = workload(name, owner=owner)
+    pod = made["spec"]["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = 700
+    pod["containers"][0] |= {
+        "image": f"vllm/vllm-openai:v{release}",
+        "args": [f"--model={model}", "--shutdown-timeout=600", "--speculative-config.method=ngram"],
+        "lifecycle": {"preStop": {"sleep": {"seconds": 15}}},
+        **more,
+    }
+    return made
+
+
+@fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
+def ngram_on_a_hybrid_model_in_a_deployment(o):
+    o["deployments"].append(speculating("plain", "Qwen/Qwen3.5-9B"))
+
+
+@fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
+def ngram_on_a_hybrid_model_behind_a_start_script_of_kserve(o):
+    script = ["/bin/bash", "-c", 'eval "vllm serve /mnt/models ${VLLM_ADDITIONAL_ARGS} $@"']
+    o["deployments"].append(speculating("big", "Qwen/Qwen3.5-9B", owner="LLMInferenceService", command=script))
+
+
+@fault()
+def ngram_on_a_hybrid_model_in_a_release_with_the_fix(o):
+    o["deployments"].append(speculating("plain", "Qwen/Qwen3.5-9B", release="0.32.0"))
+
+
+@fault()
+def ngram_on_a_dense_model(o):
+    o["deployments"].append(speculating("plain", "Qwen/Qwen3-8B"))
+
+
 @fault(("native-canary", "warn"))
 def native_canary(o):
     the(o, "inferenceservices")["spec"]["canary"] = [{"trafficPercent": 10}]

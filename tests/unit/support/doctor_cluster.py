@@ -195,9 +195,9 @@ def lease(renewed_s_ago):
 def faults(kept):
     """A decorator for a change to the healthy objects and the findings it must add, no other; collected in ``kept``."""
 
-    def fault(expected, *more):
+    def fault(*expected):
         def keep(change):
-            kept[change.__name__] = (change, {expected, *more})
+            kept[change.__name__] = (change, set(expected))
             return change
 
         return keep

@@ -19,6 +19,7 @@ from mpctl.app.watch.ledger_facts import acknowledge, read_facts
 from mpctl.app.watch.sources import Readers
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import InputError, MpctlError, Refused
+from mpctl.estimate import ModelFacts
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 from mpctl.watch.assessment import Signal
@@ -49,6 +50,22 @@ def test_a_sound_service_is_watched_in_silence():
     assert exposition.table_rows([watched])[1][2] == "Healthy"
     assert exposition.health(watcher, 1.0)[0] == 200
     assert exposition.health(watcher, 1000.0)[0] == 503
+
+
+def test_a_speculation_that_is_known_to_fail_on_the_running_release_is_named_until_it_no_longer_is():
+    session = promoted()
+    session.model_facts = lambda _name: ModelFacts(recurrent="gdn")
+    session.engine_version = lambda _service: "vllm/vllm-openai:v0.28.0"
+    watcher, events = watch(session)
+    rounds(watcher, 5)
+    (event,) = events
+    assert (event.reason, event.finding, event.command) == ("KnownBad", True, "mpctl rollback svc -n chat")
+    assert "known-bad-kb01" in event.text
+    assert "vllm/vllm-openai" not in event.text
+    assert "known-bad-kb05" in exposition.record(*watcher.watched.values())["knownBad"]
+    session.engine_version = lambda _service: "vllm/vllm-openai:v0.32.0"
+    rounds(watcher, 20)
+    assert [(e.reason, e.finding) for e in events] == [("KnownBad", True), ("KnownBad", False)]
 
 
 def test_without_a_policy_a_finding_is_only_reported():
