@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # They read no service and no cluster.
-_ANYWHERE = frozenset({"capacity", "completion", "config", "connect", "drafts", "gate", "help", "methods", "version"})
+_ANYWHERE = frozenset({"completion", "connect", "drafts", "gate", "help", "methods", "version"})
 _FILE = ("-f", "--file", "--values")
 _KUBECTL = ("--context", "--kubeconfig", "--as")  # kubectl's options of the same names
 

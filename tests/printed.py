@@ -49,8 +49,8 @@ def _word(node: ast.expr) -> str:
 CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster/")
 THIS_MACHINE = ("platform/local/", "app/local.py", "app/session/local.py", "app/session/open.py", "cli/local/")
 ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
-    "local": ("capacity", "connect", "rbac"),
-    "kubernetes": ("capacity", "connect", "local"),
+    "local": ("connect", "rbac"),
+    "kubernetes": ("connect", "local"),
 }
 DRY = ("rollout", "rollback")
 LAST = ("retire", "resume", "abandon", "unlock", "history --purge", "local")  # in this order, after all that reads

@@ -52,23 +52,6 @@ class ConnectRequest:
 
 
 @dataclass(frozen=True)
-class CapacityRequest:
-    """The replicas that a rollout adds to a managed cluster."""
-
-    cluster: CloudClusterRef = group(CloudClusterRef)
-    replicas: int = option(
-        "--replicas", type=Whole(1), default=1, help="Additional replicas; a side-by-side rollout needs 1."
-    )
-    gpus: int = option("--gpus", type=Whole(1), default=1, help="GPUs per replica.")
-    pool: str | None = option("--pool", metavar="NAME", help="GPU pool (default: the only one).")
-    objects: str | None = None  # a listing of kubectl
-    objects_file: str = "-"
-    accept_unchecked: bool = option(
-        "--accept-unchecked", type=bool, help="Count what could not be checked as capacity."
-    )
-
-
-@dataclass(frozen=True)
 class RbacRequest:
     """The rights that a role is to grant, and to whom."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpctl.cli.registry import Table
 
 # Commands that must work whatever the settings files say.
-_WITHOUT_SETTINGS = ("help", "completion", "config")
+_WITHOUT_SETTINGS = ("help", "completion")
 _HELP = ("-h", "--help")
 
 

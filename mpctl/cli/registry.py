@@ -52,9 +52,7 @@ COMMANDS: Table = {
     "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
     "connect": ("cluster.clouds:connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
-    "capacity": ("cluster.clouds:capacity", "Check whether a rollout fits a managed cluster", "Clouds"),
     "credential": ("cluster.clouds:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
-    "config": ("shell:config", "Show settings and their origin", "Other"),
     "completion": ("shell:completion", "Print a completion script for a shell", "Other"),
     "help": ("shell:help_", "Explain a command or a topic such as exit-codes", "Other"),
     "version": ("shell:version", "Print versions", "Other"),

@@ -1,27 +1,23 @@
-"""Help, versions, settings and completion: ``mpctl help``, ``version``, ``config view`` and ``completion``."""
+"""Help, versions and completion: ``mpctl help``, ``version`` and ``completion``."""
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
-from click.core import ParameterSource
 
 from mpctl import __version__
 from mpctl.app.option import Option
 from mpctl.cli.command import OUTPUT, Word, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
-from mpctl.cli.registry import COMMANDS, every_command
+from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
 from mpctl.errors import EXIT_CODES, InputError
 
 if TYPE_CHECKING:
-    from mpctl.cli.settings_files import SettingsFiles
+    pass
 
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
@@ -33,10 +29,9 @@ _ENVIRONMENT = (
     ("CI", "disables redrawn progress lines"),
 )
 _OTHERS = """\
-Three commands give some codes a meaning of their own:
-  mpctl diff      as kubectl: 0 no difference, 1 differences, more than 1 an error (2 instead of 1)
-  mpctl doctor    9: at least one finding fails
-  mpctl capacity  9: the rollout does not fit; 6: not everything could be checked"""
+Two commands give some codes a meaning of their own:
+  mpctl diff    as kubectl: 0 no difference, 1 differences, more than 1 an error (2 instead of 1)
+  mpctl doctor  9: at least one finding fails"""
 _CONFIG = """\
 Flag > environment > project file > user file > default.
 
@@ -53,8 +48,8 @@ at the top:
       port: 8000
 
 Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes and
-no-input; report and rbac do not read output. 'mpctl config view --origin' shows the effective settings and their
-origin."""
+no-input; report and rbac do not read output. A wrong value is reported with its file and
+line, or its variable."""
 
 
 def output_formats() -> str:
@@ -91,7 +86,7 @@ def help_(ctx: click.Context, /, words: tuple[str, ...]) -> None:
     root = ctx.find_root()
     context = root.obj
     assert isinstance(context, CliContext)
-    if words and words[0] in TOPICS and words != ("config", "view"):
+    if words and words[0] in TOPICS:
         with page(context.terminal.page_width):
             context.terminal.result(as_called(TOPICS[words[0]][0](), context.program))
     elif words:
@@ -159,115 +154,3 @@ def completion(ctx: click.Context, /, shell: str) -> None:
     assert isinstance(context, CliContext)
     # The base class's method: bash's own starts a bash to check its version.
     context.terminal.result(ShellComplete.source(completer))
-
-
-config = LazyGroup(
-    "config",
-    table={"view": ("shell:view", "Print the effective settings", "Commands")},
-    help="Show settings and their origin; 'mpctl help config' explains the files.",
-)
-
-# Variables that belong to no option.
-_OTHER = ("MPCTL_STATE_DIR", "MPCTL_ARM")
-_EVERYWHERE = ("flag", "environment", "default")
-
-
-class Row(NamedTuple):
-    """A setting; ``command`` is empty for a setting of all commands."""
-
-    command: str
-    name: str
-    value: str
-    origin: str
-
-    @property
-    def key(self) -> str:
-        """The dotted path of the setting in a settings file."""
-        return ".".join((*self.command.split(), self.name))
-
-
-@command("view", Option("--origin", type=bool, help="Also print the origin of each value, as -o wide does."), OUTPUT)
-def view(context: CliContext, /, *, origin: bool) -> None:
-    """Print the effective settings: from files, environment and flags, and the defaults of the shared options.
-
-    \b
-    Examples:
-      mpctl config view --origin
-      mpctl -n team config view -o json
-    """
-    from mpctl.cli.settings_files import find_settings
-
-    ctx = click.get_current_context()
-    rows = effective(find_settings(), os.environ, {**_flags(ctx.find_root()), **_flags(ctx)})
-    context.emit(
-        "Settings",
-        record=lambda: {"items": [{"setting": r.key, "value": r.value, "origin": r.origin} for r in rows]},
-        names=lambda: [r.key for r in rows],
-        table=lambda wide: _table(rows, origin=origin or wide),
-    )
-    for name in unknown_variables(os.environ):
-        context.terminal.warn(f"environment variable {name} is not a setting of mpctl")
-
-
-def _table(rows: list[Row], *, origin: bool) -> str:
-    cells = [("SETTING", "VALUE", "ORIGIN"), *((r.key, r.value, r.origin) for r in rows)]
-    return columns([row if origin else row[:2] for row in cells])
-
-
-def _flags(ctx: click.Context) -> dict[str, str]:
-    from mpctl.cli.settings_files import COMMON
-
-    typed = [name for name in COMMON if ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    return {name: str(ctx.params[name]) for name in typed}
-
-
-def effective(files: SettingsFiles, environment: Mapping[str, str], flags: Mapping[str, str]) -> list[Row]:
-    """Return one row per setting that a file, a variable or a flag sets, and per shared option with a default.
-
-    A command has a row of its own only where its value differs from that of all commands.
-    """
-    rows: dict[tuple[str, str], Row] = {}
-    for path, command_ in every_command():
-        files.defaults(path, command_)  # refuses keys that are no option
-        for row in _rows(path, command_, files, environment, flags):
-            rows.setdefault((row.command, row.name), row)
-    return sorted(rows.values())
-
-
-def _rows(
-    path: tuple[str, ...],
-    command_: click.Command,
-    files: SettingsFiles,
-    environment: Mapping[str, str],
-    flags: Mapping[str, str],
-) -> Iterator[Row]:
-    from mpctl.cli.settings_files import COMMON, options_of
-
-    defaults = {p.name: p.default for p in command_.params if isinstance(p, click.Option)}
-    for name, param in options_of(command_).items():
-        variable, setting, default = f"MPCTL_{name.upper()}", files.find(path, name), defaults[param]
-        if name in flags:
-            value, origin = flags[name], f"flag --{name.replace('_', '-')}"
-        elif environment.get(variable):
-            value, origin = environment[variable], f"environment {variable}"
-        elif setting is not None:
-            value, origin = str(setting.value), setting.where
-        elif name in COMMON[:5] and isinstance(default, str):
-            value, origin = default, "default"
-        else:
-            continue
-        shared = origin.split()[0] in _EVERYWHERE or _is_common(files, name, origin)
-        yield Row("" if shared else " ".join(path), name.replace("_", "-"), value, origin)
-
-
-def _is_common(files: SettingsFiles, name: str, origin: str) -> bool:
-    setting = files.find((), name)
-    return setting is not None and setting.where == origin
-
-
-def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Return the variables that begin as mpctl's do and belong to no option."""
-    from mpctl.cli.settings_files import options_of
-
-    settings = {f"MPCTL_{name.upper()}" for _, command_ in every_command() for name in options_of(command_)}
-    return sorted(n for n in environment if n.startswith("MPCTL_") and n not in settings and n not in _OTHER)

@@ -1,4 +1,4 @@
-"""Amazon EKS through boto3: the endpoint, a signed token, managed node groups and what EC2 would still give.
+"""Amazon EKS through boto3: the endpoint and a signed token.
 
 The token is what EKS' authenticator expects: a presigned STS GetCallerIdentity URL that carries the cluster's name in
 a signed header, valid for a minute at STS and accepted by the cluster for fifteen (EKS user guide, cluster access).
@@ -17,7 +17,6 @@ from typing import Any
 
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Pool, PoolLimits
 
 THROTTLED = {
     "Throttling",
@@ -83,9 +82,6 @@ def _from_code(response: Any, action: str, cluster: Cluster) -> MpctlError:
 TOKEN_PREFIX = "k8s-aws-v1."
 TOKEN_LIFE = timedelta(minutes=14)  # one less than the cluster grants, for clocks that differ
 URL_LIFE_S = 60
-
-# Service Quotas, service ec2, counted in vCPUs: running on-demand, and all spot, G and VT instances.
-QUOTA_CODES = {False: "L-DB2E81BA", True: "L-3819A6DF"}
 
 
 def _now() -> datetime:
@@ -154,100 +150,3 @@ class Eks:
             url = signer.generate_presigned_url(request, operation_name="", expires_in=URL_LIFE_S)
         encoded = base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
         return Token(TOKEN_PREFIX + encoded, self.now() + TOKEN_LIFE)
-
-    def pools(self) -> tuple[Pool, ...]:
-        """The managed node groups that have GPUs."""
-        name = self.cluster.name
-        with aws_errors("eks:ListNodegroups", self.cluster):
-            pages = self._client("eks").get_paginator("list_nodegroups").paginate(clusterName=name)
-            names = [group for page in pages for group in page["nodegroups"]]
-        with aws_errors("eks:DescribeNodegroup", self.cluster):
-            client = self._client("eks")
-            groups = [client.describe_nodegroup(clusterName=name, nodegroupName=n)["nodegroup"] for n in names]
-        machines = [(group, self._machine_of(group)) for group in groups]
-        pools = [self._pool(group, machine) for group, machine in machines if machine]
-        return tuple(pool for pool in pools if pool.gpus)
-
-    def _machine_of(self, group: Any) -> str | None:
-        """The instance type; a group on a Capacity Block has it in its launch template alone."""
-        if group.get("instanceTypes"):
-            return str(group["instanceTypes"][0])
-        if not (template := group.get("launchTemplate")):
-            return None
-        with aws_errors("ec2:DescribeLaunchTemplateVersions", self.cluster):
-            response = self._client("ec2").describe_launch_template_versions(
-                LaunchTemplateId=template["id"], Versions=[template["version"]]
-            )
-        machine = response["LaunchTemplateVersions"][0]["LaunchTemplateData"].get("InstanceType")
-        return str(machine) if machine else None
-
-    def _pool(self, group: Any, machine: str) -> Pool:
-        scaling = group["scalingConfig"]
-        gpus = sum(gpu["Count"] for gpu in self._machine(machine).get("GpuInfo", {}).get("Gpus", []))
-        return Pool(
-            name=group["nodegroupName"],
-            machine=machine,
-            gpus=gpus,
-            size=scaling["desiredSize"],
-            minimum=scaling["minSize"],
-            maximum=scaling["maxSize"],
-            zones=self._zones(group.get("subnets") or []),
-            spot=group.get("capacityType") == "SPOT",
-        )
-
-    def _machine(self, name: str) -> Any:
-        with aws_errors("ec2:DescribeInstanceTypes", self.cluster):
-            return self._client("ec2").describe_instance_types(InstanceTypes=[name])["InstanceTypes"][0]
-
-    def _zones(self, subnets: list[str]) -> tuple[str, ...]:
-        """Of the pool's subnets; none when they may not be read, which then shows as unchecked."""
-        response = self._optional("ec2", "describe_subnets", SubnetIds=subnets) if subnets else None
-        return tuple(sorted({net["AvailabilityZone"] for net in response["Subnets"]})) if response else ()
-
-    def _optional(self, service: str, call: str, **arguments: Any) -> Any:
-        """A look-up whose failure is an unchecked fact, not an error: many accounts do not grant these calls."""
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            return getattr(self._client(service), call)(**arguments)
-        except (ClientError, BotoCoreError):
-            return None
-
-    def limits(self, pool: Pool) -> PoolLimits:
-        offers = self._optional(
-            "ec2",
-            "describe_instance_type_offerings",
-            LocationType="availability-zone",
-            Filters=[{"Name": "instance-type", "Values": [pool.machine]}],
-        )
-        offering = {offer["Location"] for offer in offers["InstanceTypeOfferings"]} if offers and pool.zones else None
-        kind = "spot" if pool.spot else "on-demand"
-        quota = used = None
-        family = pool.machine.split(".")[0]
-        if family.startswith(("g", "vt")):
-            code = QUOTA_CODES[pool.spot]
-            answer = self._optional("service-quotas", "get_service_quota", ServiceCode="ec2", QuotaCode=code)
-            quota = answer["Quota"]["Value"] if answer else None
-            used = self._used_vcpus(pool.spot)
-        return PoolLimits(
-            zones_offering=tuple(zone for zone in pool.zones if zone in offering) if offering is not None else None,
-            quota_name=f"EC2 {kind} G and VT vCPU quota in {self.cluster.location}",
-            quota_limit=quota,
-            quota_used=used,
-            quota_per_node=self._machine(pool.machine)["VCpuInfo"]["DefaultVCpus"],
-        )
-
-    def _used_vcpus(self, spot: bool) -> float | None:
-        filters = [
-            {"Name": "instance-type", "Values": ["g*", "vt*"]},
-            {"Name": "instance-state-name", "Values": ["pending", "running"]},
-        ]
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        try:
-            pages = list(self._client("ec2").get_paginator("describe_instances").paginate(Filters=filters))
-        except (ClientError, BotoCoreError):
-            return None
-        instances = (i for page in pages for reservation in page["Reservations"] for i in reservation["Instances"])
-        cpus = [i.get("CpuOptions") or {} for i in instances if (i.get("InstanceLifecycle") == "spot") == spot]
-        return float(sum(cpu.get("CoreCount", 0) * cpu.get("ThreadsPerCore", 1) for cpu in cpus))

@@ -1,9 +1,4 @@
-"""Google Kubernetes Engine through google-cloud-container: the endpoint, an access token and node pools.
-
-The container API tells a pool's limits per zone or in total, but neither its present number of nodes nor the project's
-GPU quota: ``size`` is the initial number, which autoscaling makes stale (count the nodes instead, as `mpctl capacity`
-does), and the quota stays unchecked (it is a matter of the compute API).
-"""
+"""Google Kubernetes Engine through google-cloud-container: the endpoint and an access token."""
 
 from __future__ import annotations
 
@@ -14,7 +9,6 @@ from typing import Any
 
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Pool, PoolLimits
 
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 TIMEOUT_S = 20.0
@@ -109,32 +103,3 @@ class Gke:
         with google_errors("container.clusters.connect", self.cluster):
             credentials.refresh(Request())
         return Token(credentials.token, credentials.expiry.replace(tzinfo=UTC))
-
-    def pools(self) -> tuple[Pool, ...]:
-        """The node pools that have GPUs."""
-        pools = [_pool(pool) for pool in self._get("container.clusters.get").node_pools]
-        return tuple(pool for pool in pools if pool.gpus)
-
-    def limits(self, pool: Pool) -> PoolLimits:
-        name = f"GPU quota of project {self.cluster.account} (compute API: NVIDIA_L4_GPUS or the machine's own)"
-        return PoolLimits(zones_offering=pool.zones or None, quota_name=name)
-
-
-def _pool(pool: Any) -> Pool:
-    zones = tuple(sorted(pool.locations))
-    count, scaling = max(1, len(zones)), pool.autoscaling
-    size = pool.initial_node_count * count
-    minimum = maximum = size
-    if scaling.enabled:
-        minimum = scaling.total_min_node_count or scaling.min_node_count * count
-        maximum = scaling.total_max_node_count or scaling.max_node_count * count
-    return Pool(
-        name=pool.name,
-        machine=pool.config.machine_type,
-        gpus=sum(accelerator.accelerator_count for accelerator in pool.config.accelerators),
-        size=size,
-        minimum=minimum,
-        maximum=maximum,
-        zones=zones,
-        spot=pool.config.spot or pool.config.preemptible,
-    )

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Literal, Protocol
 
 from mpctl.errors import InputError
-from mpctl.estimate.capacity import Pool, PoolLimits
 
 Provider = Literal["eks", "gke"]
 
@@ -105,10 +104,6 @@ class Cloud(Protocol):
     def endpoint(self) -> ClusterEndpoint: ...
 
     def token(self) -> Token: ...
-
-    def pools(self) -> tuple[Pool, ...]: ...
-
-    def limits(self, pool: Pool) -> PoolLimits: ...
 
 
 API = "client.authentication.k8s.io"

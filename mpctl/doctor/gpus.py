@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from mpctl import commands
 from mpctl.doctor.state import (
     ClusterFacts,
     KubeObject,
@@ -63,7 +62,7 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Symptom]:
         "warn",
         "cluster",
         f"none of {len(nodes)} nodes has a GPU label, a GPU to allocate or a ResourceSlice of {DRIVER}",
-        f"if the pool is at zero, {commands.line('capacity', 'CLUSTER')} reports whether it can grow",
+        "raise the GPU pool's minimum, or let a pending pod scale it up from zero",
         "docs/how-to/stacks.md",
     )
 

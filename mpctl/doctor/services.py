@@ -146,7 +146,7 @@ def check_surge(facts: ClusterFacts) -> Iterator[Symptom]:
                 "every change needs a second GPU, and none is free: the new pod can never start "
                 "while KServe still reports Ready",
                 "set predictor.deploymentStrategy.rollingUpdate: {maxSurge: 0, maxUnavailable: 1} and accept the "
-                f"downtime, or add capacity: {commands.line('capacity', 'CLUSTER')}",
+                "downtime, or add a GPU node",
                 MEASURED,
             )
 

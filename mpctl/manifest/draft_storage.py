@@ -158,7 +158,7 @@ def _homes(service: Service) -> tuple[View, View]:
         raise InputError(
             f"{service.kind} {service.name} has no storage that can be changed", file=service.file, line=service.line
         )
-    return service.source.pod, service.source.container or service.source.engine.home
+    return service.source.pod, service.source.engine.home
 
 
 def _editor(service: Service) -> Editor:

@@ -46,18 +46,6 @@ class ManifestSource:
     pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
     peers: tuple[Engine, ...] = ()  # engines of the service's other pods, which need the same setting
     obstacle: InputError | None = None  # why no setting can be added or removed here
-    shared: tuple[Document, int] | None = None  # the document with the engine's words, where it is not the service's
-    container: View | None = None  # the service's own container then
-
-    @property
-    def document(self) -> Document:
-        """The document with the engine's words."""
-        return self.origin.document if self.shared is None else self.shared[0]
-
-    @property
-    def number(self) -> int:
-        """The number of that document in the file."""
-        return self.origin.number if self.shared is None else self.shared[1]
 
 
 @dataclass(frozen=True)
@@ -78,7 +66,6 @@ class Service:
     line: int
     runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
-    copy_of: str | None = None  # the runtime that ``runtime`` is a copy of, made for this service alone
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
@@ -127,7 +114,7 @@ class Service:
             if style is None or styles == {style}:
                 return self
         self._require_editable(wanted)
-        editor = Editor(self.text, self._source.document, engine)
+        editor = Editor(self.text, self._source.origin.document, engine)
         rewrite.apply(editor, wanted, style)
         edited = self._verified(editor.result(), wanted, number)
         if wanted is not None and not slots:
@@ -176,8 +163,7 @@ class Service:
         if self._source.pod is None or self.kind in ("LLMInferenceService", "ServingRuntime", "ClusterServingRuntime"):
             return None
         document = contents(self.text, self.file)[self._source.origin.number]
-        home = self._source.container or self._source.engine.home
-        return at(document, self._source.pod.path), at(document, home.path)
+        return at(document, self._source.pod.path), at(document, self._source.engine.home.path)
 
     def to_yaml(self) -> str:
         """The manifest, ready to be written: the text it was read from but for the setting that was changed."""
@@ -213,7 +199,7 @@ class Service:
     def _others(self, text: str, engine: Engine) -> list[Any]:
         """The data of a file but for the engine's command line."""
         documents = contents(text, self.file)
-        document = documents[self._source.number]
+        document = documents[self._source.origin.number]
         if engine.evaluated is not None:
             without_variable(at(document, engine.evaluated.pod.path), engine.evaluated.key)
             return documents

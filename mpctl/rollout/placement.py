@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mpctl import commands
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload
@@ -117,7 +116,7 @@ def choose_placement(users: UserLoad, room: Room, asked: Asked) -> PlacementChoi
         raise Refused(
             f"{users.describe()}, and the baseline cannot be measured while they do. "
             + " ".join(options[name].describe() for name in order).rstrip("."),
-            hint=f"{_OUT}, or add a GPU: '{commands.line('capacity', 'CLUSTER')}' shows them",
+            hint=f"{_OUT}, or add a GPU node",
         )
     return _chosen(chosen, users, options)
 

@@ -22,21 +22,10 @@ class FakeGke(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     def __init__(self) -> None:
         self.fault: tuple[grpc.StatusCode, str] | None = None
-        l4 = gke.AcceleratorConfig(accelerator_count=1, accelerator_type="nvidia-l4")
         self.cluster = gke.Cluster(
             name="serving",
             endpoint="203.0.113.7",
             master_auth=gke.MasterAuth(cluster_ca_certificate="Q0E="),
-            node_pools=[
-                gke.NodePool(
-                    name="l4",
-                    initial_node_count=1,
-                    locations=["us-central1-a", "us-central1-b"],
-                    config=gke.NodeConfig(machine_type="g2-standard-8", accelerators=[l4]),
-                    autoscaling=gke.NodePoolAutoscaling(enabled=True, min_node_count=0, max_node_count=2),
-                ),
-                gke.NodePool(name="system", initial_node_count=1, config=gke.NodeConfig(machine_type="e2-standard-4")),
-            ],
         )
 
     def service(self, details: Any) -> Any:

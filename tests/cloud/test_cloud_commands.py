@@ -1,4 +1,4 @@
-"""connect, credential and capacity as people and kubectl run them."""
+"""connect and credential as people and kubectl run them."""
 
 from __future__ import annotations
 
@@ -14,31 +14,19 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from mpctl.cli.cluster.clouds import capacity, connect, credential
+from mpctl.cli.cluster.clouds import connect, credential
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
-from mpctl.errors import Conflict, InputError, MpctlError, Refused, Undecided
-from mpctl.estimate.capacity import Pool, PoolLimits
+from mpctl.errors import Conflict, InputError, MpctlError, Refused
 
 TOKEN = "k8s-aws-v1.planted-token"
-NODES = Path(__file__).parents[1] / "data" / "gpu-nodes.json"
 
 
 class FakeCloud:
-    def __init__(self) -> None:
-        self.pool = Pool("l4", "g6.2xlarge", 1, 1, 1, 3, ("us-east-1a",))
-        self.given = PoolLimits(("us-east-1a",), "EC2 quota", 64, 8, 8)
-
     def endpoint(self) -> ClusterEndpoint:
         return ClusterEndpoint("https://cluster.example", "Q0E=")
 
     def token(self) -> Token:
         return Token(TOKEN, datetime(2026, 11, 21, 12, 14, tzinfo=UTC))
-
-    def pools(self) -> tuple[Pool, ...]:
-        return (self.pool,)
-
-    def limits(self, pool: Pool) -> PoolLimits:
-        return self.given
 
 
 @pytest.fixture
@@ -142,47 +130,7 @@ def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], mo
     assert TOKEN not in result.output
 
 
-def test_capacity_fits_on_a_free_gpu(run: Callable[..., Result]) -> None:
-    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES))
-    assert result.exit_code == 0, result.exception
-    assert result.stdout == ("fits now\n  1 of 2 GPUs on 2 nodes are free\n  1 x 1 GPU can be placed now\n")
-
-
-def test_gkes_size_is_the_number_of_its_nodes(run: Callable[..., Result]) -> None:
-    result = run(capacity, "gke/p/us-central1/c", "--objects", str(NODES), "--replicas", "2", "-o", "json")
-    assert json.loads(result.stdout)["pool"]["size"] == 2
-
-
-def test_capacity_says_no_with_the_reason(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "9")
-    failed(result, Refused)
-    assert "9 nodes are more than the pool's maximum of 3" in result.stdout
-    cloud.given = PoolLimits((), "EC2 quota", 8, 8, 8)
-    result = run(capacity, "eks/us-east-1/serving", "--objects", str(NODES), "--replicas", "2")
-    assert "g6.2xlarge is offered in none of us-east-1a" in result.stdout
-    assert "EC2 quota: 8 of 8 used, 8 more needed" in result.stdout
-
-
-def test_capacity_without_a_look_is_undecided(run: Callable[..., Result], cloud: FakeCloud) -> None:
-    cloud.given = PoolLimits(("us-east-1a",), "EC2 quota", None, None, 8)
-    result = run(capacity, "eks/us-east-1/serving")
-    failed(result, Undecided)
-    assert "not checked: EC2 quota" in result.stdout
-
-
-def test_capacity_as_json(run: Callable[..., Result]) -> None:
-    result = run(capacity, "eks/us-east-1/serving", "--objects", "-", "-o", "json", input=NODES.read_text())
-    document = json.loads(result.stdout)
-    assert (document["kind"], document["verdict"], document["pool"]["name"]) == ("Capacity", "fits", "l4")
-
-
-def test_capacity_refuses_what_is_no_listing(run: Callable[..., Result], tmp_path: Path) -> None:
-    (tmp_path / "x").write_text("[]")
-    error = failed(run(capacity, "eks/us-east-1/serving", "--objects", str(tmp_path / "x")), InputError)
-    assert "kubectl get nodes" in (error.hint or "")
-
-
-@pytest.mark.parametrize("name", ["connect", "credential", "capacity"])
+@pytest.mark.parametrize("name", ["connect", "credential"])
 def test_help_imports_no_client_library(name: str) -> None:
     program = (
         "import sys\n"

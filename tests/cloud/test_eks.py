@@ -16,7 +16,6 @@ import pytest
 from mpctl.cloud.eks import Eks
 from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Need, assess_fit
 
 from .conftest import REGION, SECRET, Faults
 
@@ -33,21 +32,12 @@ def client(service: str, endpoint: str | None = None) -> Any:
 
 @pytest.fixture(scope="module")
 def account(moto_server: str) -> str:
-    """The cluster 'serving' with a GPU node group 'l4' (g6.2xlarge, 1 of at most 3) and a system one."""
+    """The cluster 'serving'."""
     httpx.post(f"{moto_server}/moto-api/reset", timeout=60).raise_for_status()
     ec2, eks = client("ec2", moto_server), client("eks", moto_server)
     subnets = [net["SubnetId"] for net in ec2.describe_subnets()["Subnets"]][:2]
     role = "arn:aws:iam::123456789012:role/eks"
     eks.create_cluster(name="serving", roleArn=role, resourcesVpcConfig={"subnetIds": subnets})
-    for name, machine, most in (("l4", "g6.2xlarge", 3), ("system", "m6i.large", 5)):
-        eks.create_nodegroup(
-            clusterName="serving",
-            nodegroupName=name,
-            scalingConfig={"minSize": 1, "maxSize": most, "desiredSize": 1},
-            subnets=subnets,
-            instanceTypes=[machine],
-            nodeRole=role,
-        )
     return moto_server
 
 
@@ -107,50 +97,6 @@ def test_the_token_never_shows_in_a_representation(cluster: Eks) -> None:
     token = cluster.token()
     assert token.value not in repr(token)
     assert token.value not in str(token)
-
-
-def test_only_gpu_pools_are_listed(cluster: Eks) -> None:
-    (pool,) = cluster.pools()
-    assert (pool.name, pool.machine, pool.gpus) == ("l4", "g6.2xlarge", 1)
-    assert (pool.size, pool.minimum, pool.maximum, pool.spot) == (1, 1, 3, False)
-    assert len(pool.zones) == 2
-
-
-def test_zones_are_those_that_offer_the_machine_and_a_quota_without_answer_is_unchecked(cluster: Eks) -> None:
-    (pool,) = cluster.pools()
-    limits = cluster.limits(pool)  # moto has no service quotas
-    assert limits.zones_offering == pool.zones
-    assert limits.quota_limit is None
-    assert limits.quota_per_node == 8
-    fit = assess_fit(Need(1), (), pool, limits)
-    assert fit.verdict == "unknown"
-    assert fit.unchecked == ("EC2 on-demand G and VT vCPU quota in us-east-1",)
-
-
-def test_the_quota_counts_running_instances_of_its_kind(cluster: Eks, monkeypatch: pytest.MonkeyPatch) -> None:
-    from botocore.stub import Stubber
-
-    quotas = client("service-quotas")
-    stub = Stubber(quotas)
-    stub.add_response(
-        "get_service_quota", {"Quota": {"Value": 16.0}}, {"ServiceCode": "ec2", "QuotaCode": "L-DB2E81BA"}
-    )
-    ec2 = client("ec2")
-    used = Stubber(ec2)
-    cpu = {"CpuOptions": {"CoreCount": 4, "ThreadsPerCore": 2}}
-    reservations = [{"Instances": [cpu, {**cpu, "InstanceLifecycle": "spot"}]}]
-    used.add_response("describe_instances", {"Reservations": reservations})
-    stub.activate()
-    used.activate()
-    (pool,) = cluster.pools()
-    real, machine = cluster._client, cluster._machine("g6.2xlarge")
-    monkeypatch.setattr(cluster, "_machine", lambda _: machine)
-    answers = iter([real("ec2"), ec2])
-    monkeypatch.setattr(cluster, "_client", lambda service: quotas if service != "ec2" else next(answers))
-    limits = cluster.limits(pool)
-    assert (limits.quota_limit, limits.quota_used, limits.quota_per_node) == (16, 8, 8)
-    assert assess_fit(Need(1), (), pool, limits).verdict == "resize"
-    assert assess_fit(Need(2), (), pool, limits).verdict == "no"
 
 
 def test_an_absent_cluster_names_those_that_are_there(cluster: Eks) -> None:

@@ -15,7 +15,6 @@ import pytest
 from mpctl.cloud.gke import Gke
 from mpctl.cloud.managed_cluster import Cluster
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Need, assess_fit
 
 grpc = pytest.importorskip("grpc", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("google.cloud.container_v1", reason="pip install 'mpctl[cloud]'")
@@ -40,27 +39,6 @@ def test_the_endpoint_is_the_clusters(gke: Gke) -> None:
     endpoint = gke.endpoint()
     assert endpoint.server == "https://203.0.113.7"
     assert endpoint.ca_data == "Q0E="
-
-
-def test_a_pool_counts_nodes_over_its_zones_and_only_gpu_pools_are_listed(gke: Gke) -> None:
-    (pool,) = gke.pools()
-    assert (pool.name, pool.machine, pool.gpus) == ("l4", "g2-standard-8", 1)
-    assert (pool.size, pool.minimum, pool.maximum) == (2, 0, 4)
-    assert pool.zones == ("us-central1-a", "us-central1-b")
-
-
-def test_limits_given_in_total_are_not_multiplied(gke: Gke, fake: FakeGke) -> None:
-    scaling = fake.cluster.node_pools[0].autoscaling
-    scaling.total_min_node_count, scaling.total_max_node_count = 1, 3
-    (pool,) = gke.pools()
-    assert (pool.minimum, pool.maximum) == (1, 3)
-
-
-def test_the_projects_quota_is_unchecked_never_room(gke: Gke) -> None:
-    (pool,) = gke.pools()
-    fit = assess_fit(Need(1), (), pool, gke.limits(pool))
-    assert fit.verdict == "unknown"
-    assert "my-project" in fit.unchecked[0]
 
 
 def test_an_absent_cluster(fake: FakeGke) -> None:

@@ -44,38 +44,6 @@ def wrong(before: str, after: str, config: dict[str, Any] | None, *, staged: boo
     return _wrong([_plain(one) for one in actual_documents], [_plain(one) for one in right], config, staged=staged)
 
 
-def wrong_copy(before: str, after: str, config: dict[str, Any]) -> str:
-    """Why a service's own copy of a runtime is wrong; empty when it is right.
-
-    Right is: one document more, a runtime with the spec of one that is there, the setting, and an offer to nobody; one
-    other value changed, the name of a service's runtime.
-    """
-    actual_documents, right = documents(before), documents(after)
-    if actual_documents is None:
-        return ""
-    if right is None:
-        return "the result is not YAML"
-    actual_documents, right = (
-        [one for one in actual_documents if one is not None],
-        [one for one in right if one is not None],
-    )
-    if len(right) != len(actual_documents) + 1:
-        return f"{len(actual_documents)} documents became {len(right)}"
-    copied = right.pop()
-    places = list(_changes(actual_documents, right, ()))
-    if [place[1:] for place in places] != [("spec", "predictor", "model", "runtime")]:
-        return f"changed: {places}"
-    was, now = _at(actual_documents, places[0]), _at(right, places[0])
-    original = [one for one in actual_documents if "Runtime" in str(_kind(one)) and one["metadata"]["name"] == was]
-    if copied["metadata"]["name"] != now or any(f.get("autoSelect") for f in _formats(copied)):
-        return "the copy has another name, or is offered"
-    for one in (*original, copied):
-        for form in _formats(one):
-            form.pop("autoSelect", None)
-    whys = [_wrong([{"spec": one["spec"]}], [{"spec": copied["spec"]}], config, staged=False) for one in original]
-    return "" if "" in whys else f"not the runtime with the setting: {whys}"
-
-
 def _formats(runtime: dict[str, Any]) -> list[dict[str, Any]]:
     return list(runtime["spec"].get("supportedModelFormats") or ())
 

@@ -14,9 +14,8 @@ from typing import Any
 from mpctl.errors import MpctlError
 from mpctl.manifest import Service, load, load_values
 from mpctl.manifest.draft_storage import with_claim, with_entry, with_speculation, without_draft
-from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
 from mpctl.manifest.speculation.setting import Style
-from tests.corpus.oracle import documents, wrong, wrong_copy
+from tests.corpus.oracle import documents, wrong
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4, "prompt_lookup_min": 2}
 SUFFIX = {"method": "suffix", "num_speculative_tokens": 16}
@@ -198,8 +197,6 @@ def _cycles(name: str, index: int, text: str, read: Read, kind: str, counts: Cou
         _cycle(f"{name} {config['method']}", index, text, read, config, None, kind, counts)
     for style in (None, "dotted", "json"):
         _rewrite(name, index, text, read, None if style is None else NGRAM, style, kind, counts)
-    if kind == "InferenceService" and "ServingRuntime" in text:
-        _copy_cycle(name, index, text, read, counts)
     for staging, stage in STAGINGS.items():
         if staging == "claim" or kind == "InferenceService":
             _cycle(f"{name} {staging}", index, text, read, EAGLE, stage, kind, counts)
@@ -223,33 +220,6 @@ def _rewrite(
     if why := wrong(text, edited, config):
         counts.kinds[kind, "wrong edits"] += 1
         counts.problems.append(f"{name} {style or 'removed'}: {why}")
-
-
-def _copy_cycle(name: str, index: int, text: str, read: Read, counts: Counts) -> None:
-    """A copy of the runtime for the service, with a setting, and back."""
-
-    def forth() -> Service:
-        return with_runtime_copy(read(text)[index]).with_speculation(NGRAM)
-
-    kind = "InferenceService"
-    attempt, why = _attempt(forth, counts, name, kind)
-    if attempt is None:
-        counts.not_edited[_without_names(why)] += 1
-        return
-    counts.kinds[kind, "edits"] += 1
-    if why := wrong_copy(text, attempt.to_yaml(), NGRAM):
-        counts.kinds[kind, "wrong edits"] += 1
-        counts.problems.append(f"{name} copy: {why}")
-    before, _ = _attempt(lambda: with_runtime_copy(read(text)[index]).speculation(), counts, name, kind)
-    back, _ = _attempt(
-        lambda: without_runtime_copy(read(attempt.to_yaml())[index].with_speculation(None)).to_yaml(),
-        counts,
-        name,
-        kind,
-    )
-    if before is None and back != text:
-        counts.kinds[kind, "wrong returns"] += 1
-        counts.problems.append(f"{name} copy: does not return to what it was")
 
 
 def _cycle(

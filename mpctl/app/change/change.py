@@ -190,17 +190,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
 
 
 def _runtime_findings(service: Service) -> tuple[Finding, ...]:
-    """A warning for a runtime: every service that uses it changes. A note for a service's own copy of a runtime."""
-    if service.copy_of is not None:
-        return (
-            Finding(
-                "runtime-copy",
-                "note",
-                f"{service.name} uses {service.runtime}, its own copy of {service.copy_of}, which stays as it is",
-                "later changes of the shared runtime do not reach the copy",
-                "--spec none points the service at the shared runtime again and removes the copy",
-            ),
-        )
+    """A warning for a runtime: every service that uses it changes."""
     if service.kind not in ("ServingRuntime", "ClusterServingRuntime"):
         return ()
     users = f"{', '.join(service.endpoints)} in this file" if service.endpoints else "none is in this file"

@@ -9,7 +9,6 @@ from mpctl.app.files import read_file
 from mpctl.app.session.base import Edit, Source
 from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.draft_storage import with_speculation
-from mpctl.manifest.runtime_copy import with_runtime_copy, without_runtime_copy
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 
@@ -23,20 +22,9 @@ class FileSource(Source):
     asks_hub = False
     stages = True
 
-    def __init__(
-        self,
-        path: str,
-        name: str | None,
-        *,
-        runtimes: bool = False,
-        copy_runtime: bool = False,
-        service: Service | None = None,
-    ) -> None:
-        """``runtimes``: read the runtime that services share; ``copy_runtime``: give the service a runtime of its own;
-        ``service``: what was read from the file already."""
-        self._read = service or load_one(read_file(path, "the manifest"), name, file=path, runtimes=runtimes)
-        self._copies = copy_runtime
-        self._service = with_runtime_copy(self._read) if copy_runtime else self._read
+    def __init__(self, path: str, name: str | None, *, runtimes: bool = False, service: Service | None = None) -> None:
+        """``runtimes``: read the runtime that services share; ``service``: what was read from the file already."""
+        self._service = service or load_one(read_file(path, "the manifest"), name, file=path, runtimes=runtimes)
         self._folder = Path.cwd() if path == "-" else Path(path).resolve().parent
         self.name, self.namespace = self._service.name, self._service.namespace or ""
 
@@ -51,18 +39,12 @@ class FileSource(Source):
 
     def text(self) -> str:
         """The whole file, byte for byte."""
-        return self._read.to_yaml()
+        return self._service.to_yaml()
 
     def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
-        """The whole file with another setting: only the bytes of the setting, and of what ``edit`` changes, change.
-
-        Without a setting, a copy of the runtime goes too, unless it is asked for.
-        """
+        """The whole file with another setting: only the bytes of the setting, and of what ``edit`` changes, change."""
         service = self._service if edit is None else edit(self._service)
-        changed = with_speculation(service, config)
-        if config is None and not self._copies:
-            changed = without_runtime_copy(changed)
-        return changed.to_yaml()
+        return with_speculation(service, config).to_yaml()
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version."""

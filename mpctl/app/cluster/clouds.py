@@ -1,18 +1,15 @@
-"""Managed clusters: a kubeconfig entry, the tokens it asks for, and whether a rollout fits."""
+"""Managed clusters: a kubeconfig entry, and the tokens it asks for."""
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
+from mpctl.app.environment_requests import CloudClusterRef, ConnectRequest
 from mpctl.cloud.kubeconfig import KubeconfigEntry, kubeconfig_path, write_entry
 from mpctl.cloud.managed_cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
-from mpctl.errors import InputError
-from mpctl.estimate.capacity import Fit, GpuNode, Need, Pool, PoolLimits, assess_fit, gpu_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,52 +61,3 @@ def open_cluster(reference: CloudClusterRef) -> tuple[Cluster, Cloud]:
         reference.name, region=reference.region, project=reference.project, location=reference.location
     )
     return cluster, open_cloud(cluster, profile=reference.profile)
-
-
-LISTING = "give the output of: kubectl get nodes,resourceslices,resourceclaims -A -o json"
-
-
-@dataclass(frozen=True, slots=True)
-class CapacityOutcome:
-    """Whether the replicas fit, and the pool that was assessed, None for a cluster without GPUs."""
-
-    pool: Pool | None
-    fit: Fit
-
-
-def assess_capacity(request: CapacityRequest) -> CapacityOutcome:
-    """Assess the capacity for a rollout.
-
-    Raises:
-        InputError: the cluster or the pool is not named clearly.
-    """
-    cluster, cloud = open_cluster(request.cluster)
-    nodes = _read_nodes(request.objects, request.objects_file)
-    pool = _choose_pool(cloud.pools(), request.pool)
-    if pool and nodes is not None and cluster.provider == "gke":
-        # The container API only knows the initial size; the nodes are the truth.
-        pool = replace(pool, size=sum(1 for node in nodes if node.pool == pool.name))
-    fit = assess_fit(Need(request.replicas, request.gpus), nodes, pool, cloud.limits(pool) if pool else PoolLimits())
-    return CapacityOutcome(pool, fit)
-
-
-def _read_nodes(text: str | None, file: str) -> tuple[GpuNode, ...] | None:
-    if text is None:
-        return None
-    try:
-        return gpu_nodes([json.loads(text)])
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise InputError("not a listing of Kubernetes objects", file=file, hint=LISTING) from None
-
-
-def _choose_pool(pools: tuple[Pool, ...], name: str | None) -> Pool | None:
-    """Return the named pool, or the only one; None when the cluster has no GPU pool."""
-    names = ", ".join(pool.name for pool in pools) or "none"
-    if name is None and len(pools) > 1:
-        raise InputError("several GPU pools", field="--pool", hint=f"name one of: {names}")
-    if name is None:
-        return pools[0] if pools else None
-    for pool in pools:
-        if pool.name == name:
-            return pool
-    raise InputError(f"GPU pool {name!r} not found", field="--pool", hint=f"GPU pools: {names}")

@@ -1,41 +1,22 @@
-"""Managed clusters of EKS and GKE: ``mpctl connect``, ``capacity`` and ``credential``."""
+"""Managed clusters of EKS and GKE: ``mpctl connect`` and ``credential``."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
-from typing import IO, TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from mpctl import commands
-from mpctl.app.environment_requests import CapacityRequest, CloudClusterRef, ConnectRequest
-from mpctl.app.option import Option
+from mpctl.app.environment_requests import CloudClusterRef, ConnectRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
-from mpctl.cli.printer import paragraph
-from mpctl.errors import Refused, Undecided
+from mpctl.errors import Refused
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mpctl.app.cluster.clouds import CapacityOutcome, Connection
-    from mpctl.estimate.capacity import Fit
-
-_ANSWERS = {
-    "fits": "fits now",
-    "resize": "fits after the pool grows",
-    "no": "does not fit",
-    "unknown": "undecided: not everything could be checked",
-}
-_OBJECTS = Option(
-    "--objects",
-    "listing",
-    type=click.File(),
-    metavar="FILE|-",
-    help="Nodes and devices as kubectl lists them, see Examples (default: no GPU is free).",
-)
+    from mpctl.app.cluster.clouds import Connection
 
 
 def _cluster() -> click.Argument:
@@ -94,51 +75,6 @@ def _connection_record(connection: Connection) -> dict[str, Any]:
         "changed": connection.changed,
         "current": connection.current,
     }
-
-
-@command("capacity", _cluster(), CapacityRequest, _OBJECTS, OUTPUT)
-def capacity(context: CliContext, /, request: CapacityRequest, *, listing: IO[str] | None) -> None:
-    """Decide whether a rollout fits: free GPUs, pool limits, zones and quota.
-
-    \b
-    Examples:
-      kubectl get nodes,resourceslices,resourceclaims -A -o json | mpctl capacity eks/us-east-1/serving --objects -
-
-    Exit code 0: it fits, now or after the pool grows; 9: it does not; 6: not everything could be checked.
-    """
-    from mpctl.app.cluster.clouds import assess_capacity
-
-    request = replace(request, cluster=_typed(request.cluster))
-    if listing is not None:
-        request = replace(request, objects=listing.read(), objects_file=listing.name)
-    outcome = assess_capacity(request)
-    context.emit(
-        "Capacity",
-        record=lambda: _record(outcome),
-        names=lambda: [outcome.fit.verdict],
-        table=lambda _wide: "\n".join(_lines(outcome.fit)),
-    )
-    _require_fit(outcome.fit, accept_unchecked=request.accept_unchecked)
-
-
-def _require_fit(fit: Fit, *, accept_unchecked: bool) -> None:
-    if fit.verdict == "no":
-        raise Refused("the rollout does not fit", hint="try --strategy in-place, or fewer --gpus per replica")
-    if fit.verdict == "unknown" and not accept_unchecked:
-        raise Undecided(
-            "cannot decide whether the rollout fits",
-            hint="check what is listed as not checked, then add --accept-unchecked",
-        )
-
-
-def _record(outcome: CapacityOutcome) -> dict[str, Any]:
-    return {**asdict(outcome.fit), "pool": asdict(outcome.pool) if outcome.pool else None}
-
-
-def _lines(fit: Fit) -> Iterator[str]:
-    yield _ANSWERS[fit.verdict]
-    lines = (*fit.reasons, *(f"not checked: {subject}" for subject in fit.unchecked))
-    yield from (paragraph(line, "  ", "    ") for line in lines)
 
 
 @command("credential", _cluster(), CloudClusterRef, shared=False, hidden=True)

@@ -23,11 +23,6 @@ _FEW = 3  # checks that are listed one by one
 _MANIFEST = (
     FILE,
     Option("--shared-runtime", type=bool, help="Change the file's ServingRuntime: every service that uses it changes."),
-    Option(
-        "--copy-runtime",
-        type=bool,
-        help="Give the service its own copy of the file's ServingRuntime and change that; --spec none removes it.",
-    ),
     Option("--values", type=File, metavar="FILE|-", help="Read a file of Helm values instead of a manifest."),
     Option(
         "--chart-key",
@@ -98,7 +93,6 @@ def render(
       mpctl render -f service.yaml --spec ngram --candidate >> service.yaml
       mpctl render qwen --spec ngram                               of a running service
       mpctl render -f runtime.yaml --shared-runtime --spec ngram   of every service that uses the runtime
-      mpctl render -f service.yaml --copy-runtime --spec ngram     in a copy of the runtime, for this service alone
       mpctl render --values values.yaml --chart-key engine.args --spec ngram > changed-values.yaml
 
     Only the bytes of the setting change; other documents of the file stay as they are. Every kind of
@@ -107,8 +101,6 @@ def render(
     """
     from mpctl.app.inspect.preflight import render as change
 
-    if request.candidate and manifest["copy_runtime"]:
-        raise InputError("cannot be combined with --candidate", field="--copy-runtime", hint="render the change itself")
     file = _open_manifest(name, **manifest)
     source = file or context.open_session(name)
     rendered = change(source, context.terminal, request)
@@ -123,7 +115,6 @@ def _open_manifest(
     *,
     file: str | None,
     shared_runtime: bool,
-    copy_runtime: bool,
     values: str | None,
     chart_key: str | None,
 ) -> FileSource | None:
@@ -134,20 +125,18 @@ def _open_manifest(
     """
     from mpctl.app.change.source import FileSource, open_values
 
-    runtime = "--shared-runtime" if shared_runtime else "--copy-runtime" if copy_runtime else None
-    if values is not None and (file is not None or runtime is not None):
-        raise InputError(f"cannot be combined with {runtime or '-f'}", field="--values")
-    if shared_runtime and copy_runtime:
-        raise InputError("cannot be combined with --copy-runtime", field="--shared-runtime")
+    if values is not None and (file is not None or shared_runtime):
+        other = "--shared-runtime" if shared_runtime else "-f"
+        raise InputError(f"cannot be combined with {other}", field="--values")
     if chart_key is not None and values is None:
         raise InputError("needs --values", field="--chart-key", hint="--values FILE names the file of Helm values")
-    if runtime is not None and file is None:
-        raise InputError("a runtime is changed in its manifest only", field=runtime, hint="add -f FILE")
+    if shared_runtime and file is None:
+        raise InputError("a runtime is changed in its manifest only", field="--shared-runtime", hint="add -f FILE")
     if values is not None:
         return open_values(values, name, chart_key)
     if file is None:
         return None
-    return FileSource(file, name, runtimes=shared_runtime, copy_runtime=copy_runtime)
+    return FileSource(file, name, runtimes=shared_runtime)
 
 
 def _remarks(context: CliContext, checked: Preflight) -> None:

@@ -24,7 +24,7 @@ _OPTIONS = (
     ),
     Option("--history", section="Output", type=bool, help="Compare earlier predictions with what rollouts measured."),
 )
-_FORMATS = formats_option("table", "json", "yaml", "name", "html", "md", text="Format (default: table).")
+_FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (default: table).")
 
 
 @command("plan", service_argument(), *_OPTIONS, PlanRequest, _FORMATS)
@@ -45,7 +45,7 @@ def plan(
     Examples:
       mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
       mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
-      mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o html > plan.html
+      mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o md > plan.md
       mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
       mpctl plan qwen --spec eagle3 --measure --prompts traffic.jsonl
       mpctl plan --cell cells.yaml -o json             any target, draft and GPU
@@ -74,7 +74,7 @@ def plan(
         table=lambda _wide: _text(record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2),
     )
     form = form or "table"
-    text = _PAGES[form](record) if form in _PAGES else render(form, result, context.terminal.page_width)
+    text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
     context.terminal.result(text)
 
 
@@ -85,13 +85,6 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
     if "auto" in methods:
         raise InputError("auto is a choice of rollout", field="--spec", hint="--spec all compares the methods")
     return replace(request, methods=methods)
-
-
-def _html(record: Mapping[str, Any]) -> str:
-    from mpctl.report.plan import page_of
-    from mpctl.report.plan_html import plan_html
-
-    return plan_html(page_of(record))
 
 
 def _markdown(record: Mapping[str, Any]) -> str:
@@ -107,9 +100,6 @@ def _text(record: Mapping[str, Any], *, details: bool) -> str:
     return plan_text(
         page_of(record), lambda rows, indent: _table(rows, indent, width), page_width(_WIDTH), details=details
     )
-
-
-_PAGES = {"html": _html, "md": _markdown}  # formats of a plan beside those of every result
 
 
 def _table(rows: list[list[str]], indent: str, width: int) -> str:

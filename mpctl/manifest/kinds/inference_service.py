@@ -1,32 +1,27 @@
 """KServe's InferenceService (``serving.kserve.io/v1beta1``): one predictor.
 
 ``predictor.containers`` carries the whole command; ``predictor.model`` carries args that KServe adds to those of a
-ServingRuntime. A runtime in the file that is a copy made for this service alone (:data:`COPY_OF`) is edited as if its
-words were the service's. Multi-node predictors are refused: two pods with one command line are not one engine to edit.
+ServingRuntime. Multi-node predictors are refused: two pods with one command line are not one engine to edit.
 KServe rolls a change as its Deployment; it is undone by writing the recorded object again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.engine_command import EngineCommand, parse
-from mpctl.manifest.engine.locate import Engine, environment, is_all_positional, locate, mentions_vllm
+from mpctl.manifest.engine.engine_command import EngineCommand
+from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
 from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
 from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
-from mpctl.manifest.speculation.setting import is_speculative
 from mpctl.manifest.text.view import View, text_of
 
 API = "serving.kserve.io/v1beta1"
 MOUNT = "/mnt/models"
 # Model formats of KServe's own runtimes that serve large language models with vLLM.
 _FORMATS = frozenset(("huggingface", "transformers"))
-# Annotation of a runtime that was copied for one service: kind and name of the runtime it was copied from.
-COPY_OF = "mpctl.dev/copy-of"
 
 
 def read(root: View, file: ManifestFile, origin: Origin) -> Service:
@@ -39,17 +34,10 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
             "a predictor with workerSpec runs on several nodes", hint="only engines in one pod can be changed"
         )
     container, runtime = _engine_container(predictor, _runtimes(file))
-    service_engine = locate(container)
-    copy_of = None if runtime is None else runtime.copy_of
-    engine, of_runtime = service_engine, () if runtime is None else locate(runtime.container).command.argv
-    source = ManifestSource(origin, service_engine, predictor, obstacle=_unreached(container, runtime))
-    if runtime is not None and copy_of is not None:
-        engine, of_runtime = locate(runtime.container), ()
-        shared = file.documents[runtime.number], runtime.number
-        obstacle = _set_twice(container, service_engine)
-        source = ManifestSource(origin, engine, predictor, obstacle=obstacle, shared=shared, container=container)
+    engine = locate(container)
+    of_runtime = () if runtime is None else locate(runtime).command.argv
     storage = _storage(predictor)
-    command = EngineCommand((*of_runtime, *service_engine.command.argv))
+    command = EngineCommand((*of_runtime, *engine.command.argv))
     require_generation(container, command, *(artifact.uri for artifact in storage))
     return Service(
         kind="InferenceService",
@@ -57,46 +45,21 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         namespace=text_of(metadata.get("namespace")),
         file=root.file,
         text=file.text,
-        image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.container.get("image"))),
+        image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or RUNTIME_CONTAINER,
-        command=service_engine.command if copy_of is None else _joined(engine, service_engine),
-        model=model_of(service_engine, engine.command.argv if copy_of else of_runtime),
+        command=engine.command,
+        model=model_of(engine, of_runtime),
         storage=storage,
         line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
         runtime_args=of_runtime,
-        copy_of=copy_of,
-        source=source,
+        source=ManifestSource(origin, engine, predictor, obstacle=_unreached(container, runtime)),
     )
 
 
-@dataclass(frozen=True)
-class _Runtime:
-    """A runtime of the file: its document's number, its engine's container, and what it is a copy of."""
-
-    number: int
-    container: View
-    copy_of: str | None
-
-
-def _joined(engine: Engine, own: Engine) -> EngineCommand:
-    """Join the arguments as KServe does: the service's after those of its runtime."""
-    return EngineCommand((*engine.command.argv, *own.command.argv), engine.command.entrypoint)
-
-
-def _set_twice(container: View, own: Engine) -> InputError | None:
-    """The error when a copied runtime cannot be edited: arguments of the service override its own."""
-    if not any(is_speculative(flag) for flag in parse(own.command.argv)[0]):
-        return None
-    return container.error(
-        "the service sets speculation in its own args, which count more than its copy of the runtime",
-        hint="remove the setting from the service's args; the copy has its own",
-    )
-
-
-def _engine_container(predictor: View, runtimes: Mapping[str, _Runtime]) -> tuple[View, _Runtime | None]:
-    """The mapping that holds the engine's args, and the runtime when it is in the file."""
+def _engine_container(predictor: View, runtimes: Mapping[str, View]) -> tuple[View, View | None]:
+    """The mapping that holds the engine's args, and that of the runtime when it is in the file."""
     model, containers = predictor.get("model"), predictor.get("containers")
     if model is not None:
         return model, _runtime_of(model, runtimes)
@@ -114,13 +77,13 @@ def _engine_container(predictor: View, runtimes: Mapping[str, _Runtime]) -> tupl
     return engines[0], None
 
 
-def _runtime_of(model: View, runtimes: Mapping[str, _Runtime]) -> _Runtime | None:
+def _runtime_of(model: View, runtimes: Mapping[str, View]) -> View | None:
     name = text_of(model.get("runtime"))
     model_format = text_of(model.at("modelFormat", "name"))
     runtime = runtimes.get(name or "")
-    inside = runtime is not None and is_vllm(runtime.container)
+    inside = runtime is not None and is_vllm(runtime)
     if not (inside or mentions_vllm(name, model_format) or (model_format or "").lower() in _FORMATS or is_vllm(model)):
-        other = other_engine([name, model_format, *words(model), *(words(runtime.container) if runtime else ())])
+        other = other_engine([name, model_format, *words(model), *(words(runtime) if runtime else ())])
         if other is not None:
             raise not_measurable(model, other)
         missing = f"; or put the runtime {name} into the same file" if name and runtime is None else ""
@@ -130,28 +93,27 @@ def _runtime_of(model: View, runtimes: Mapping[str, _Runtime]) -> _Runtime | Non
     return runtime
 
 
-def _unreached(home: View, runtime: _Runtime | None) -> InputError | None:
+def _unreached(home: View, runtime: View | None) -> InputError | None:
     """The error when the service's arguments do not reach the engine: the runtime starts it in a shell without them."""
     if runtime is None or home.get("command") is not None:
         return None
-    script = locate(runtime.container).script
+    script = locate(runtime).script
     if script is None or any(is_all_positional(word) for word in script.words):
         return None
     return home.error(
         "the runtime starts vLLM in a shell script that passes no arguments on, so those of the service have no effect",
-        hint='add "$@" to the script\'s command, give the service a copy of the runtime with --copy-runtime, or '
-        "change the runtime for all its services with --shared-runtime",
+        hint='add "$@" to the script\'s command, or change the runtime with --shared-runtime; a copy of it '
+        "under another name changes this service alone",
     )
 
 
-def _runtimes(file: ManifestFile) -> dict[str, _Runtime]:
-    """The runtimes of the file by name; KServe prefers a namespace's own runtime to a cluster-wide one."""
-    runtimes: dict[str, _Runtime] = {}
+def _runtimes(file: ManifestFile) -> dict[str, View]:
+    """The engines' containers of the file's runtimes by name; a namespace's own goes before a cluster-wide one."""
+    runtimes: dict[str, View] = {}
     for kind in ("ClusterServingRuntime", "ServingRuntime"):
         for root in file.of_kind(kind):
             if (container := runtime_container(root)) is not None:
-                copy_of = text_of(root.at("metadata", "annotations", COPY_OF))
-                runtimes[root.need("metadata").need("name").text()] = _Runtime(file.number(root), container, copy_of)
+                runtimes[root.need("metadata").need("name").text()] = container
     return runtimes
 
 

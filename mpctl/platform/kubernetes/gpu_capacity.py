@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Any
 
 from mpctl.errors import NotPermitted, Refused
-from mpctl.estimate.capacity import DRIVER, Fit, GpuNode, Need, PoolLimits, assess_fit, excluded, gpu_nodes
+from mpctl.estimate.capacity import DRIVER, GpuNode, Need, assess_fit, excluded, gpu_nodes
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import LIMIT_RANGE, NODE, POD, RESOURCE_CLAIM, RESOURCE_QUOTA, RESOURCE_SLICE
 
@@ -42,8 +42,8 @@ def gpus_of(pod_spec: Json) -> int:
 
 def assess_capacity(
     need: Need, nodes: Sequence[Json], slices: Iterable[Json], claims: Iterable[Json], pods: Iterable[Json]
-) -> Fit:
-    """Assess whether ``need`` fits now. Pods that already wait for a GPU come first."""
+) -> tuple[bool, tuple[str, ...]]:
+    """Return whether ``need`` fits now, and the reasons. Pods that already wait for a GPU come first."""
     everything = list(pods)
     with_dra = gpu_nodes([*nodes, *slices, *claims])
     published = {n.name for n in with_dra if n.published}
@@ -53,12 +53,11 @@ def assess_capacity(
     merged = (*(n for n in with_dra if n.published), *counted)
     waiting = [p for p in everything if _is_pending(p)]
     queued = sum(gpus_of(p["spec"]) for p in waiting)
-    fit = assess_fit(Need(need.replicas + queued, need.gpus), merged, None, PoolLimits())
-    reasons = tuple(r for r in fit.reasons if "node pool" not in r)
+    fits, reasons = assess_fit(Need(need.replicas + queued, need.gpus), merged)
     if waiting:
         names = ", ".join(p["metadata"]["name"] for p in waiting[:5])
         reasons = (*reasons, f"{len(waiting)} pods already wait for a GPU: {names}")
-    return Fit(fit.verdict, 0, reasons, fit.unchecked)
+    return fits, reasons
 
 
 def gpu_products(nodes: Iterable[Json], slices: Iterable[Json]) -> dict[str, set[str]]:
@@ -140,7 +139,7 @@ def _extended(node: Json, pods: Sequence[Json]) -> GpuNode | None:
         return None
     running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not _is_finished(p)]
     taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
-    return GpuNode(name, None, excluded(node), True, devices, taken)
+    return GpuNode(name, excluded(node), True, devices, taken)
 
 
 def _is_finished(pod: Json) -> bool:
@@ -188,23 +187,23 @@ def require_capacity(
         except NotPermitted as error:  # the one right that mpctl rbac can leave out
             return (f"capacity for {purpose} is unknown: {error.message}",)
         nodes, slices, claims = lists
-        fit = assess_capacity(need, nodes, slices, claims, everything)
-        if fit.verdict == "fits":
+        fits, reasons = assess_capacity(need, nodes, slices, claims, everything)
+        if fits:
             break
-        soon = assess_capacity(need, nodes, slices, *without_leaving(claims, everything))
+        soon, _ = assess_capacity(need, nodes, slices, *without_leaving(claims, everything))
         waited = time.monotonic() - began
-        if soon.verdict != "fits" or waited > _grace_s(everything) + AFTER_GRACE_S:
+        if not soon or waited > _grace_s(everything) + AFTER_GRACE_S:
             used = ", ".join(holders(claims, everything)[:_MOST_HOLDERS])
-            reasons = "; ".join((*fit.reasons, *([f"in use by {used}"] if used else [])))
-            raise Refused(f"{title}: no free GPU for {purpose}: {reasons}", hint=hint)
+            stated = "; ".join((*reasons, *([f"in use by {used}"] if used else [])))
+            raise Refused(f"{title}: no free GPU for {purpose}: {stated}", hint=hint)
         sleep(_POLL_S)
     # Admission may add other tolerations to a new pod, so this is a note and no refusal.
     excluded = {node["metadata"]["name"]: exclusion_reason(running, node) for node in nodes}
     usable = [node for node in nodes if not excluded[node["metadata"]["name"]]]
-    if assess_capacity(need, usable, slices, claims, everything).verdict == "fits":
-        return fit.reasons
-    reasons = "; ".join(reason for reason in excluded.values() if reason)
-    return (*fit.reasons, f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {reasons}")
+    if assess_capacity(need, usable, slices, claims, everything)[0]:
+        return reasons
+    exclusions = "; ".join(reason for reason in excluded.values() if reason)
+    return (*reasons, f"the pods may be unschedulable, since they exclude the nodes with free GPUs: {exclusions}")
 
 
 def gpu_product(client: Client, names: set[str]) -> str | None:

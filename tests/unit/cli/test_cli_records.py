@@ -33,7 +33,6 @@ def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
     [
         ("Version", ["version"]),
         ("MethodList", ["methods"]),
-        ("Settings", ["config", "view"]),
         ("StatusList", ["status"]),
         ("DraftList", ["drafts"]),
         ("CallList", ["rbac", "--calls"]),

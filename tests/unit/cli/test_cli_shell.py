@@ -37,7 +37,7 @@ def test_exit_codes_are_those_of_the_errors(cli):
     assert done.code == 0
     rows = dict(re.findall(r"^(\d)      (.+)$", done.out, re.MULTILINE))
     assert rows == {str(code): text for code, text in EXIT_CODES.items()}
-    for command in ("diff", "doctor", "capacity"):
+    for command in ("diff", "doctor"):
         assert f"\n  mpctl {command} " in done.out
 
 
@@ -51,7 +51,7 @@ def test_environment_and_config_topics(cli):
 
 
 def test_help_of_a_command_is_its_help(cli):
-    for words in (["rollout"], ["local", "up"], ["config", "view"]):
+    for words in (["rollout"], ["local", "up"]):
         assert cli("help", *words).out == cli(*words, "--help").out
 
 
@@ -89,14 +89,14 @@ def test_a_plugin_of_kubectl_speaks_of_itself_as_such(cli, monkeypatch):
 
 
 @pytest.mark.parametrize("output", ["table", "wide", "json", "yaml", "name"])
-@pytest.mark.parametrize("command", [["methods"], ["version"], ["config", "view"], ["status"]], ids=" ".join)
+@pytest.mark.parametrize("command", [["methods"], ["version"], ["status"]], ids=" ".join)
 def test_every_format_of_every_listing(cli, command, output):
     done = cli(*command, "-o", output)
     assert done.code == 0
     if output in ("json", "yaml"):
         record = json.loads(done.out) if output == "json" else yaml.safe_load(done.out)
         assert record["apiVersion"] == "mpctl.dev/v1alpha1"
-        kinds = {"methods": "MethodList", "version": "Version", "config": "Settings", "status": "StatusList"}
+        kinds = {"methods": "MethodList", "version": "Version", "status": "StatusList"}
         assert record["kind"] == kinds[command[0]]
     elif output == "name":
         assert all(" " not in line for line in done.out.splitlines())

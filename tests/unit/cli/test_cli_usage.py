@@ -11,7 +11,6 @@ CASES = [
     (["stauts"], "unknown command mpctl stauts", "did you mean mpctl status"),
     (["xyzzy"], "unknown command mpctl xyzzy", "run 'mpctl --help' to list commands"),
     (["local", "donw"], "unknown command mpctl local donw", "did you mean mpctl local down"),
-    (["config", "veiw"], "unknown command mpctl config veiw", "did you mean mpctl config view"),
     (["rollout", "--sepc", "ngram"], "unknown option --sepc", "did you mean --spec"),
     (["status", "--zzz"], "unknown option --zzz", "run 'mpctl status --help' for the options"),
     (["rollout"], "--spec is required", "run 'mpctl rollout --help' for the options"),
@@ -110,7 +109,7 @@ def test_the_hint_for_a_file_that_does_not_exist_names_what_is_near(cli, name, h
     assert f"hint: {hint}" in cli("preflight", "--spec", "ngram", "-f", name).err
 
 
-@pytest.mark.parametrize("arguments", [[], ["local"], ["config"]])
+@pytest.mark.parametrize("arguments", [[], ["local"]])
 def test_a_group_without_a_command_prints_its_help_as_an_error(cli, arguments):
     done = cli(*arguments)
     assert (done.code, done.out) == (2, "")

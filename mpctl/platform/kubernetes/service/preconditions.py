@@ -87,7 +87,7 @@ class Preconditions:
             title=self._live.title,
             pods=pods,
             purpose=purpose,
-            hint=f"{instead}run '{commands.line('capacity', 'CLUSTER')}' to add a node",
+            hint=f"{instead}add a GPU node; 'kubectl get nodes' lists them",
         )
         return (*notes, *capacity)
 

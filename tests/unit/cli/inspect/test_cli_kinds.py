@@ -38,21 +38,3 @@ def test_a_runtime_or_values_are_read_where_they_are_named(cli):
     assert "cannot be combined" in cli("render", "-f", str(runtime), "--values", str(values), "--spec", "ngram").err
     assert "needs --values" in cli("render", "-f", str(runtime), "--chart-key", "a", "--spec", "ngram").err
     assert "add -f FILE" in cli("render", "qwen", "--shared-runtime", "--spec", "ngram").err
-
-
-def test_a_runtime_is_copied_for_one_service_and_the_copy_goes_with_the_setting(cli):
-    file, changed = cli.directory / "both.yaml", cli.directory / "changed.yaml"
-    file.write_text(RUNTIME + USER)
-    done = cli("render", "-f", str(file), "--copy-runtime", "--spec", "ngram")
-    assert done.code == 0
-    assert done.out.startswith(RUNTIME)
-    assert "runtime: vllm-runtime-qwen" in done.out
-    assert "its own copy of ServingRuntime/vllm-runtime" in done.err
-    changed.write_text(done.out)
-    again = cli("render", "-f", str(changed), "--spec", "ngram", "--set", "num_speculative_tokens=7").out
-    assert again.count("--speculative-config") == again.count('"num_speculative_tokens": 7') == 1
-    assert cli("render", "-f", str(changed), "--spec", "none").out == RUNTIME + USER
-    assert "add -f FILE" in cli("render", "qwen", "--copy-runtime", "--spec", "ngram").err
-    assert "--candidate" in cli("render", "-f", str(file), "--copy-runtime", "--candidate", "--spec", "ngram").err
-    both = cli("render", "-f", str(file), "--copy-runtime", "--shared-runtime", "--spec", "ngram")
-    assert (both.code, "cannot be combined with --copy-runtime" in both.err) == (2, True)

@@ -220,22 +220,9 @@ def test_no_method_and_an_unknown_gpu_are_input_errors(cli, manifest):
     assert (checked.code, "--gpu: 'L5' is not in the table" in checked.err) == (2, True)
 
 
-def test_the_html_page_has_a_picture_with_band_knee_and_pool_and_loads_nothing(cli, manifest):
-    ran = cli(
-        *("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", "--acceptance", "0.7,0.5,0.3", "-o", "html"),
-        *("--concurrency", "1,16,256"),
-    )
-    assert "<polygon" in ran.out
-    assert ">KV pool binds<" in ran.out
-    assert 'aria-label="throughput ratio of eagle3 by concurrency: 1: ' in ran.out
-    assert "<script" not in ran.out
-    assert "://" not in ran.out.partition("<body>")[0]
-
-
-def test_names_of_others_are_escaped_in_html_and_markdown(cli):
+def test_names_of_others_are_escaped_in_markdown(cli):
     named = {**CELL, "id": "<b>x</b>"}
     (cli.directory / "cells.json").write_text(json.dumps(named), encoding="utf-8")
-    assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "html").out
     assert "<b>x" not in cli("plan", "--cell", "cells.json", "-o", "md").out
 
 
@@ -263,7 +250,7 @@ def test_transcripts_tell_whether_ngram_pays_without_an_engine(cli, manifest, co
     assert "40 transcripts of log.jsonl, replayed" in method["evidence"]
 
 
-@pytest.mark.parametrize("form", ["json", "md", "html", "text"])
+@pytest.mark.parametrize("form", ["json", "md", "text"])
 def test_nothing_of_a_transcript_but_its_figures_is_shown(cli, manifest, form):
     actual_transcripts = transcripts(cli, copies=True)
     log = cli.directory / "log.jsonl"
@@ -368,7 +355,7 @@ def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
     ) == (2, True, True), ran.err
 
 
-@pytest.mark.parametrize("form", ["table", "md", "html", "json", "yaml"])
+@pytest.mark.parametrize("form", ["table", "md", "json", "yaml"])
 def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, monkeypatch, form):
     predicted = {"value": 1.5, "low": 1.3, "high": 1.7}
     one = Checked("rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted")
@@ -394,7 +381,7 @@ def test_all_methods_fit_one_screen_that_opens_with_the_answer(cli, manifest):
     assert "preflight: can run" in cli("-v", "plan", *manifest, "--spec", "ngram,eagle3", "--gpu", "L4").out
 
 
-@pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "html")])
+@pytest.mark.parametrize("form", [(), ("-o", "json"), ("-o", "md")])
 def test_a_target_that_does_not_fit_has_the_arithmetic_and_no_figure(cli, form):
     large = MANIFEST.replace("Qwen/Qwen3-8B", "meta-llama/Llama-3.3-70B-Instruct")
     (cli.directory / "large.yaml").write_text(large, encoding="utf-8")

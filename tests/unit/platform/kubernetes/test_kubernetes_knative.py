@@ -202,7 +202,7 @@ def test_a_revision_starts_with_its_least_or_its_initial_pods(predictor, annotat
             "an HPA that Knative makes",
             "autoscaling.knative.dev/class",
         ),
-        ({}, {}, 1, True, "no pod can stop first", "mpctl capacity"),
+        ({}, {}, 1, True, "no pod can stop first", "add a GPU node"),
         ({"minReplicas": 2}, {}, 5, False, "scaled to 5 pods", 'initial-scale: "5"'),
     ],
 )

@@ -1,7 +1,5 @@
 """Settings: flag > environment > project file > user file > default, and what is wrong with a file."""
 
-import json
-
 import pytest
 
 
@@ -139,37 +137,3 @@ def test_help_works_whatever_the_files_say(cli):
     assert cli("help", "config").code == 0
     assert cli("completion", "bash").code == 0
     assert cli("rollback").code == 2
-    assert cli("config", "view").code == 2
-
-
-def test_view_says_what_is_in_force_and_where_it_comes_from(cli):
-    user = cli.user("timeout: 20m\nrollout:\n  concurrency: 4\n  requests: 3\n")
-    project = cli.project("\nrollout:\n  concurrency: 8\n")
-    cli.env(MPCTL_REPEATS="6", MPCTL_COLR="red")
-    done = cli("-n", "team", "config", "view", "--origin")
-    assert done.code == 0
-    rows = [line.split(maxsplit=2) for line in done.out.splitlines()]
-    assert rows == [
-        ["SETTING", "VALUE", "ORIGIN"],
-        ["color", "auto", "default"],
-        ["namespace", "team", "flag --namespace"],
-        ["platform", "auto", "default"],
-        ["repeats", "6", "environment MPCTL_REPEATS"],
-        ["timeout", "20m", f"{user}:1"],
-        ["rollout.concurrency", "8", f"{project}:3"],
-        ["rollout.requests", "3", f"{user}:4"],
-    ]
-    assert done.err == "warning: environment variable MPCTL_COLR is not a setting of mpctl\n"
-    record = json.loads(cli("config", "view", "-o", "json").out)
-    assert (record["apiVersion"], record["kind"]) == ("mpctl.dev/v1alpha1", "Settings")
-    assert {"setting": "rollout.concurrency", "value": "8", "origin": f"{project}:3"} in record["items"]
-    assert "ORIGIN" not in cli("config", "view").out
-
-
-def test_view_names_a_key_that_no_command_has(cli):
-    path = cli.project("rollout:\n  concurency: 8\n")
-    done = cli("config", "view")
-    assert done.code == 2
-    assert done.err == (
-        f"error: {path}:2: concurency: rollout has no option of this name\nhint: did you mean concurrency\n"
-    )
