@@ -105,7 +105,9 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
                 name_and_arguments[1] += function.get("arguments") or ""
             for token in (choice.get("logprobs") or {}).get("content") or ():
                 chosen.append(float(token["logprob"]))
-                alternatives.append({_id(top["token"]): float(top["logprob"]) for top in token["top_logprobs"]})
+                tops = {_id(top["token"]): float(top["logprob"]) for top in token["top_logprobs"]}
+                # vLLM names none where the token is not among those that it was chosen from
+                alternatives.append(tops or {_id(token["token"]): chosen[-1]})
     return Answer(
         prompt_ids=tuple(prompt_ids),
         ids=tuple(ids),

@@ -20,6 +20,7 @@ import hashlib
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -73,22 +74,23 @@ def build_model(tokenizer: PreTrainedTokenizerFast, size: str) -> Qwen3ForCausal
 class Batches:
     """Batches of about ``tokens`` tokens, each of examples of similar length so that little is padding."""
 
-    def __init__(self, tokenizer: PreTrainedTokenizerFast, seed: int, tokens: int) -> None:
-        self._tokenizer = tokenizer
-        self._tasks = TrainingTasks(seed)
+    def __init__(self, take: Callable[[], Example], seed: int, tokens: int) -> None:
+        self._take = take
         self._tokens = tokens
         self._generator = torch.Generator().manual_seed(seed)
-        self._functions: tuple[int, int] | None = None
         self._ready: list[list[Example]] = []
 
-    def next(self, functions: tuple[int, int]) -> list[Example]:
-        if functions != self._functions or not self._ready:
-            self._functions = functions
-            self._ready = self._fill(functions)
+    def next(self) -> list[Example]:
+        if not self._ready:
+            self._ready = self._fill()
         return self._ready.pop()
 
-    def _fill(self, functions: tuple[int, int]) -> list[list[Example]]:
-        pool = [encode(self._tokenizer, self._tasks.take(functions)) for _ in range(POOL)]
+    def drop(self) -> None:
+        """Forget what is ready: the next examples are of another kind."""
+        self._ready = []
+
+    def _fill(self) -> list[list[Example]]:
+        pool = [self._take() for _ in range(POOL)]
         pool.sort(key=lambda example: len(example.ids))
         batches: list[list[Example]] = [[]]
         for example in pool:
@@ -97,6 +99,25 @@ class Batches:
             batches[-1].append(example)
         order = torch.randperm(len(batches), generator=self._generator).tolist()
         return [batches[at] for at in order]
+
+
+class Lessons:
+    """The batch of each step: files grow by :data:`CURRICULUM`."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> None:
+        tasks = TrainingTasks(args.seed)
+        self._steps = args.steps
+        self._functions: tuple[int, int] | None = None
+        self._batches = Batches(
+            lambda: encode(tokenizer, tasks.take(self._functions or (1, 1))), args.seed, args.batch_tokens
+        )
+
+    def __call__(self, step: int) -> list[Example]:
+        functions = next(count for until, count in CURRICULUM if step < until * self._steps)
+        if functions != self._functions:
+            self._functions = functions
+            self._batches.drop()
+        return self._batches.next()
 
 
 def collate(batch: list[Example], pad: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -170,15 +191,32 @@ def train(tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> Qwen3
     if args.start:
         model.load_state_dict(Qwen3ForCausalLM.from_pretrained(args.start).float().state_dict())
     print(f"{args.size}: {sum(p.numel() for p in model.parameters())} parameters", flush=True)
-    optimizers = build_optimizers(model, args.lr)
-    batches = Batches(tokenizer, args.seed, args.batch_tokens)
+
+    def save(step: int) -> None:
+        if args.save_every and step % args.save_every == 0:
+            export(model, tokenizer, args.out)
+
+    fit(model, Lessons(tokenizer, args), tokenizer.pad_token_id, steps=args.steps, peak=args.lr, done=save)
+    return model
+
+
+def fit(
+    model: Qwen3ForCausalLM,
+    batch_of: Callable[[int], list[Example]],
+    pad: int,
+    *,
+    steps: int,
+    peak: float,
+    done: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Train a model on the batch of each step."""
+    optimizers = build_optimizers(model, peak)
     started = time.monotonic()
     hits: list[float] = []
-    for step in range(args.steps):
-        functions = next(count for until, count in CURRICULUM if step < until * args.steps)
+    for step in range(steps):
         for group in (group for optimizer in optimizers for group in optimizer.param_groups):
-            group["lr"] = learning_rate(step, args.steps, args.lr)
-        inputs, labels, weights = collate(batches.next(functions), tokenizer.pad_token_id)
+            group["lr"] = learning_rate(step, steps, peak)
+        inputs, labels, weights = collate(batch_of(step), pad)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             loss, right = loss_of(model, inputs, labels, weights)
         model.zero_grad(set_to_none=True)
@@ -187,14 +225,12 @@ def train(tokenizer: PreTrainedTokenizerFast, args: argparse.Namespace) -> Qwen3
         for optimizer in optimizers:
             optimizer.step()
         hits.append(right)
-        if (step + 1) % 50 == 0 or step + 1 == args.steps:
+        if (step + 1) % 50 == 0 or step + 1 == steps:
             seconds = time.monotonic() - started
             mean = sum(hits) / len(hits)
-            print(f"step {step + 1}/{args.steps} loss {loss:.3f} right {mean:.3f} {seconds:.0f}s", flush=True)
+            print(f"step {step + 1}/{steps} loss {loss:.3f} right {mean:.3f} {seconds:.0f}s", flush=True)
             hits.clear()
-        if args.save_every and (step + 1) % args.save_every == 0:
-            export(model, tokenizer, args.out)
-    return model
+        done(step + 1)
 
 
 def write_json(path: Path, content: dict[str, object]) -> None:

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.experiment.answers import AnswerCheck
+from mpctl.experiment.answers import AnswerCheck, AnswerRule
+from mpctl.gate.answer_forms import invalid_kinds
 
+from .answer_bench import MODEL, PARSERS, Planted, refusals, running
 from .conftest import DEMO, ROOT
 
 ROUNDS = ("--requests", "4", "--repeats", "2", "--max-tokens", "64", "--no-calibrate")
@@ -20,6 +22,13 @@ def check(engine):
     """The last pass that the service's records hold."""
     passes = sorted(engine.service.glob("operations/*/answers.json"), key=lambda path: path.stat().st_mtime)
     return AnswerCheck.from_record(json.loads(passes[-1].read_text()))
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    """Two engines with parsers; faults are planted in the second."""
+    with running(tmp_path_factory.mktemp("bench")) as bench:
+        yield bench
 
 
 def leaked(engine, done):
@@ -40,6 +49,63 @@ def test_a_method_with_the_targets_answers_passes_every_rule_that_can_run(engine
     assert set(passed.skipped) == {"tools"}  # the demo's engine parses none
     assert not leaked(engine, done)
     engine("rollback", timeout=900)
+
+
+def test_streaming_parsers_of_tools_and_thoughts_pass_with_ngram(engine, tmp_path):
+    """Calls under every tool_choice, records by a schema and thoughts, streamed and not, whole rollout."""
+    tool = type(engine)(tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")})
+    manifest = tool.manifest(model=str(MODEL))
+    parsers = ", ".join(PARSERS)
+    manifest.write_text(manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]"))
+    tool("local", "up", "-f", str(manifest), timeout=900)
+    try:
+        done = tool("rollout", "--spec", "ngram", "--fidelity", "full", *ROUNDS, "--policy", tool.policy(), timeout=900)
+        assert "promoted" in done.stderr
+        passed = check(tool)
+        assert not passed.skipped and passed.compared["tools"] >= 64 and passed.compared["json"] >= 32
+        assert not [finding for finding in passed.findings if finding.confirmed]
+        assert passed.rules[AnswerRule.RENDERING].compared > 100
+        assert not leaked(tool, done)
+    finally:
+        tool("local", "down", "--all", "--orphans", "--force", code=None)
+
+
+def test_the_model_calls_tools_and_thinks_under_every_choice(bench):
+    bench.check(Planted("none"))
+    answers = list(zip(bench.baseline.asks, bench.baseline.answers, strict=True))
+    asked = {"auto": [], "required": [], "named": []}
+    for ask, answer in answers:
+        if ask.kind == "tools":
+            choice = ask.body["tool_choice"]
+            asked[choice if isinstance(choice, str) else "named"].append((ask, answer))
+    for choice, pairs in asked.items():
+        valid = [answer for ask, answer in pairs if not invalid_kinds(ask, answer)]
+        assert len(valid) >= 0.8 * len(pairs) >= 8, choice
+        assert {ask.stream for ask, _ in pairs} == {True, False}
+    assert any(len(answer.tool_calls) == 2 for _, answer in asked["auto"])
+    thinking = [answer for _, answer in answers if answer.reasoning]
+    assert len(thinking) > 0.8 * len(answers)
+    assert not [answer for _, answer in answers if "think>" in answer.text or "tool_call>" in answer.text]
+
+
+@pytest.mark.parametrize(
+    ("fault", "rules"),
+    [
+        (Planted("token random", 0.01), {AnswerRule.TOKENS}),
+        (Planted("tokens taken greedily"), {AnswerRule.LAW}),
+        (Planted("argument lost", 0.1), {AnswerRule.RENDERING}),
+        (Planted("stream chunk dropped", 0.1), {AnswerRule.TOKENS}),
+        (Planted("session poisoned after its first turn", after=160), {AnswerRule.SESSIONS}),
+        (Planted("seed used again"), {AnswerRule.SEEDS}),
+        (Planted("HTTP 500", 0.3), {AnswerRule.VALIDITY}),
+        (Planted("noise", 0.1, sound=True), set()),
+        (Planted("none", sound=True), set()),
+    ],
+    ids=lambda value: value.kind if isinstance(value, Planted) else "",
+)
+def test_a_fault_is_refused_by_its_rule_and_a_sound_engine_by_none(bench, fault, rules):
+    refused = set(refusals(bench.check(fault)))
+    assert (rules <= refused) if rules else not refused
 
 
 def test_a_digit_that_is_wrong_in_one_of_twelve_answers_is_refused_before_any_round(engine, tmp_path):

@@ -113,10 +113,10 @@ class _Pass:
         sampled ones."""
         if self.leaves:
             return [replace(p, scored=scored_by(p.baseline, p.candidate)) if p.ask.greedy else p for p in pairs]
-        different = self._score(
-            [p.candidate if p.ask.greedy and p.candidate.ids != p.baseline.ids else None for p in pairs], _GAPS
-        )
-        sampled = self._score([None if p.ask.greedy else p.candidate for p in pairs], _LAW)
+        asked = [replace(p.candidate, prompt_ids=p.baseline.prompt_ids or p.candidate.prompt_ids) for p in pairs]
+        rows = list(zip(pairs, asked, strict=True))
+        different = self._score([a if p.ask.greedy and a.ids != p.baseline.ids else None for p, a in rows], _GAPS)
+        sampled = self._score([None if p.ask.greedy else answer for p, answer in rows], _LAW)
         return [
             replace(pair, scored=greedy or drawn) for pair, greedy, drawn in zip(pairs, different, sampled, strict=True)
         ]

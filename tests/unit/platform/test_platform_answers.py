@@ -117,6 +117,13 @@ def test_every_sampling_field_is_named_and_each_request_has_the_salt(engine):
     assert wanted.items() <= body.items()
 
 
+def test_a_token_that_is_none_of_those_it_was_chosen_from_is_an_answer_that_can_be_judged(engine):
+    lost = {"token": "token_id:2", "logprob": -9999.0, "top_logprobs": []}
+    choice = {"message": {"content": "a"}, "token_ids": [2], "logprobs": {"content": [lost]}}
+    answer = ask_one(engine, lambda _: (200, json.dumps({"choices": [choice]})))
+    assert (answer.error, answer.ids, answer.logprobs, answer.best) == ("", (2,), (-9999.0,), (-9999.0,))
+
+
 def test_an_arm_that_will_be_gone_brings_the_alternatives_of_its_tokens(engine):
     content = [{"logprob": -0.5, "top_logprobs": top(**{"2": -0.5, "9": -0.75, "4": -8.0})}]
     choice = {"message": {"content": "a"}, "token_ids": [2], "logprobs": {"content": content}}
