@@ -246,7 +246,9 @@ def evaluate(model: Qwen3ForCausalLM, tokenizer: PreTrainedTokenizerFast) -> Non
     kinds: dict[str, list[bool]] = {}
     for _ in range(120):
         body = requests.take()
-        kind = "tools" if body.get("tools") else "json" if body.get("response_format") else "lines"
+        built_in = any("parameters" in tool["function"] for tool in body.get("tools", ()))
+        kind = "json" if body.get("response_format") else "lines" if "tools" not in body else "tools"
+        kind = kind if built_in or kind != "tools" else "other tools"
         kinds.setdefault(kind, []).append(exact(model, encode(tokenizer, body, *answer_of(body)), tokenizer))
     kinds["edits"] = [exact(model, edit(tokenizer, task, thinks=True), tokenizer) for task in held_out_edits(32)]
     print("exact:", ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in sorted(kinds.items())), flush=True)

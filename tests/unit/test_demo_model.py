@@ -37,7 +37,7 @@ def read_prompts(name: str) -> list[str]:
     return [row["prompt"] for row in rows]
 
 
-@pytest.mark.parametrize("model", ["model", "draft", "eagle3", "medusa", "p-eagle", "mtp"])
+@pytest.mark.parametrize("model", ["model", "draft", "tools", "eagle3", "medusa", "p-eagle", "mtp"])
 def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     listed = {}
     for line in (DEMO / model / "SHA256SUMS").read_text(encoding="utf-8").splitlines():
@@ -46,14 +46,28 @@ def test_checksums_cover_and_match_every_model_file(model: str) -> None:
     files = {path.name: path for path in (DEMO / model).iterdir() if path.name != "SHA256SUMS"}
     assert {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()} == listed
     needed = {"config.json", "model.safetensors"}
-    assert needed | (set() if model not in ("model", "draft") else {"tokenizer.json", "chat_template.jinja"}) <= set(
-        listed
-    )
+    assert needed | (
+        set() if model not in ("model", "draft", "tools") else {"tokenizer.json", "chat_template.jinja"}
+    ) <= set(listed)
 
 
 def test_the_draft_has_the_tokenizer_of_the_target() -> None:
     for name in ("tokenizer.json", "chat_template.jinja"):
         assert (DEMO / "draft" / name).read_bytes() == (MODEL / name).read_bytes()
+
+
+def test_the_model_with_tools_is_the_target_with_more_tokens() -> None:
+    target, tools = (
+        json.loads((DEMO / name / "config.json").read_text(encoding="utf-8")) for name in ("model", "tools")
+    )
+    assert {key: tools[key] for key in target if tools[key] != target[key]} == {"vocab_size": tools["vocab_size"]}
+    words, more = (
+        json.loads((DEMO / name / "tokenizer.json").read_text(encoding="utf-8")) for name in ("model", "tools")
+    )
+    assert words["model"]["vocab"].items() <= more["model"]["vocab"].items()
+    marks = {token["content"]: token["special"] for token in more["added_tokens"]}
+    assert [marks[mark] for mark in ("<think>", "</think>", "<tool_call>", "</tool_call>")] == [False] * 4
+    assert len(more["model"]["vocab"]) + 4 == tools["vocab_size"]
 
 
 def test_the_head_has_the_shapes_of_the_target() -> None:

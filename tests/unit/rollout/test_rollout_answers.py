@@ -62,6 +62,25 @@ def test_only_the_baseline_scores(monkeypatch):
     assert {manifest for manifest, _, _ in memory.meter.scored} == {BASELINE_TEXT}
 
 
+def test_an_answer_is_scored_behind_the_prompt_that_the_baseline_read(monkeypatch):
+    """A gateway that returns the whole answer of another request returns its prompt ids as well."""
+    memory, prompts = MemoryWorld(WRONG), set()
+    ask, score = memory.meter.ask, memory.meter.score
+
+    def other_prompt(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        return tuple(replace(answer, prompt_ids=(3,)) if answer.ids == (5, 8, 7) else answer for answer in answers)
+
+    def noted(endpoint, answers, **options):
+        prompts.update(answer.prompt_ids for answer in answers)
+        return score(endpoint, answers, **options)
+
+    monkeypatch.setattr(memory.meter, "ask", other_prompt)
+    monkeypatch.setattr(memory.meter, "score", noted)
+    assert rollout(memory, Strategy.SIDE_BY_SIDE).ending is Ending.REJECTED
+    assert prompts == {(1, 2)}
+
+
 def test_a_pass_that_is_off_sends_nothing():
     memory = MemoryWorld(FASTER)
     done = runner.run(memory.context, runner.open_plan(memory.context, plan(Strategy.SIDE_BY_SIDE)))
