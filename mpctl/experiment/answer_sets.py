@@ -189,6 +189,7 @@ _SIZES = {
 }
 _SAME = 4  # times that a prompt is asked; two equal answers of it show that a seed is used again
 _NEEDLES = 2  # per length
+_NUCLEUS = 0.9  # top_p of every fourth sampled request, so that one that is ignored shows
 
 
 def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[Ask, ...]:
@@ -219,7 +220,10 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
             if length <= longest
         ],
         [Ask("session", body, size.tokens) for bodies in sessions for body in bodies[:-1]],
-        [Ask("prose", body_of(prompt), size.tokens, 1.0) for prompt in chat[-size.sampled :]],
+        [
+            Ask("prose", body_of(prompt), size.tokens, 1.0, _NUCLEUS if n % 4 == 3 else 1.0)
+            for n, prompt in enumerate(chat[-size.sampled :])
+        ],
         [Ask("same", body_of(prompt), size.tokens, 1.0) for prompt in chat[: size.same] for _ in range(_SAME)],
         [Ask("own", body_of(prompt), size.tokens, temperature) for prompt in spare[size.own :] if temperature],
     ]

@@ -71,31 +71,35 @@ class Planted:
         }
 
 
+def _shares(kind: str, *shares: float) -> tuple[Planted, ...]:
+    return tuple(Planted(kind, share) for share in shares)
+
+
+# Each kind with its shares in rising order: the first that is refused is the one to know.
 ENGINE_KINDS = (
-    *(Planted("token random", share) for share in (0.1, 0.01, 0.001)),
-    *(Planted("second best token", share) for share in (0.05, 0.01)),
-    Planted("logits of the step before", 0.3),
-    Planted("drafts accepted unverified", 0.05),
-    Planted("repetition loop in answers", 0.07),
-    Planted("rows of two requests swapped", 0.02),
-    Planted("requests garbled", 0.04),
-    Planted("a KV block zeroed in steps", 0.2),
-    Planted("prefix cache poisoned", after=20),
-    Planted("prefix cache poisoned, the next pass", lasting=True),
-    Planted("session poisoned after its first turn", after=160),
-    Planted("end of text suppressed", 0.3),
-    Planted("early end", 0.01),
-    Planted("noise", 0.5),
-    Planted("temperature times", 1.5),
-    Planted("temperature times", 0.6),
-    Planted("tokens taken greedily", 1.0),
-    Planted("tokens taken greedily", 0.1),
-    Planted("top_p ignored"),
-    Planted("seed used again"),
-    Planted("grammar not applied"),
+    _shares("token random", 0.001, 0.01, 0.1),
+    _shares("second best token", 0.01, 0.05),
+    _shares("logits of the step before", 0.3),
+    _shares("drafts accepted unverified", 0.05),
+    _shares("repetition loop in answers", 0.07, 0.2),
+    _shares("rows of two requests swapped", 0.02, 0.1),
+    _shares("requests garbled", 0.04),
+    _shares("a KV block zeroed in steps", 0.05, 0.2),
+    (Planted("prefix cache poisoned", after=20),),
+    (Planted("prefix cache poisoned, the next pass", lasting=True),),
+    (Planted("session poisoned after its first turn", after=160),),
+    _shares("end of text suppressed", 0.1, 0.3),
+    _shares("early end", 0.001, 0.01),
+    _shares("noise", 0.5),
+    _shares("temperature raised", 1.5),
+    _shares("temperature lowered", 0.6),
+    _shares("tokens taken greedily", 0.1, 1.0),
+    _shares("top_p ignored", 1.0),
+    _shares("seed used again", 1.0),
+    _shares("grammar not applied", 1.0),
 )
 FORM_KINDS = tuple(
-    Planted(kind, share)
+    _shares(kind, 0.04, 0.1, 0.3)
     for kind in (
         "argument lost",
         "arguments {}",
@@ -114,10 +118,9 @@ FORM_KINDS = tuple(
         "finish reason wrong",
         "HTTP 500",
     )
-    for share in (0.04, 0.1, 0.3)
 )
-SOUND = (*(Planted("noise", share, sound=True) for share in (0.03, 0.1)), Planted("none", sound=True))
-KINDS = (*SOUND, *ENGINE_KINDS, *FORM_KINDS)
+SOUND = tuple((Planted(kind, share, sound=True),) for kind, share in (("none", 1.0), ("noise", 0.03), ("noise", 0.1)))
+KINDS = (*SOUND, *FORM_KINDS, *ENGINE_KINDS)
 
 
 @dataclass

@@ -167,7 +167,8 @@ LOGITS = {
     "end of text suppressed": endless,
     "early end": early,
     "noise": noisy,
-    "temperature times": heated,
+    "temperature raised": heated,
+    "temperature lowered": heated,
     "tokens taken greedily": greedy,
 }
 
