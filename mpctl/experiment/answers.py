@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -139,6 +139,13 @@ def scored_by(baseline: Answer, candidate: Answer) -> Scored | None:
         tuple(tuple(sorted(row.values(), reverse=True)) for row in rows),
         tuple(max(row, key=lambda token: row[token]) for row in rows),
     )
+
+
+def behind(baseline: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Return answers behind the prompts that the baseline read, of which they are to be the continuation: a gateway
+    that mixes requests up returns the other one's prompt as well."""
+    rows = zip(baseline, answers, strict=True)
+    return tuple(replace(answer, prompt_ids=own.prompt_ids or answer.prompt_ids) for own, answer in rows)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from mpctl.experiment.answers import (
     Pair,
     Repeat,
     Scored,
+    behind,
     scored_by,
 )
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -97,7 +98,7 @@ class _Pass:
         """Let the candidate answer as well, and examine both."""
         progress, fidelity = self.context.progress, self.operation.plan.fidelity
         progress.step("answers", f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once")
-        candidate = _behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
+        candidate = behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
         rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
         pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
         answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
@@ -132,20 +133,12 @@ class _Pass:
             ]
             return [Repeat(again, first.scored) for again, first in zip(alone, pairs, strict=True)]
         answers = self._ask(BASELINE, asks, alone=True)
-        candidate = _behind(answers, candidate)
-        own, scored = self._score(answers, _GAPS), self._score(candidate, _LAW)
+        own, scored = self._score(answers, _GAPS), self._score(behind(answers, candidate), _LAW)
         rescored = self._score([pair.candidate for pair in pairs], _LAW)
         return [
             Repeat(Pair(pair.number, pair.ask, *row), again)
             for pair, again, *row in zip(pairs, rescored, answers, candidate, own, scored, strict=True)
         ]
-
-
-def _behind(baseline: Sequence[Answer], answers: Sequence[Answer]) -> tuple[Answer, ...]:
-    """Answers behind the prompts that the baseline read, of which they are to be the continuation: a gateway that mixes
-    requests up returns the other one's prompt as well."""
-    rows = zip(baseline, answers, strict=True)
-    return tuple(replace(answer, prompt_ids=own.prompt_ids or answer.prompt_ids) for own, answer in rows)
 
 
 def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, str]:
