@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from mpctl.errors import InputError
+from mpctl.errors import InputError, MpctlError
 from mpctl.gate.policy import Policy
 
 
@@ -32,6 +32,22 @@ def _nearest(missing: Path) -> str:
     names = (entry.name for entry in missing.parent.iterdir() if entry.is_file())
     near = difflib.get_close_matches(missing.name, names, n=1)
     return f"did you mean {missing.with_name(near[0])}" if near else "name an existing file, or - for standard input"
+
+
+def write_whole(path: Path, data: bytes, *, option: str) -> None:
+    """Write a file so that a crash leaves the old one or the new one. ``option``: names the file.
+
+    Raises:
+        MpctlError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(data)
+        part.replace(path)
+    except OSError as error:
+        raise MpctlError(
+            f"{path} cannot be written: {error.strerror}", hint=f"choose another file with {option}"
+        ) from error
 
 
 def read_policy(path: str | None) -> Policy:

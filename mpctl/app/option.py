@@ -65,7 +65,7 @@ class Whole:
 
 
 class Duration:
-    """``90s``, ``10m``, ``1h30m`` or plain seconds, as seconds above 0; ``zero``: 0 is one, too."""
+    """``90s``, ``10m``, ``1h30m``, ``2d`` or plain seconds, as seconds above 0; ``zero``: 0 is one, too."""
 
     name = "duration"
 
@@ -77,11 +77,11 @@ class Duration:
 
         if isinstance(value, float):
             return value
-        match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip())
+        match = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", str(value).strip())
         if not match or not any(match.groups()):
-            raise ValueError(f"{value!r} is no duration; write 90s, 10m or 1h30m")
-        hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        total = hours * 3600 + minutes * 60 + seconds
+            raise ValueError(f"{value!r} is no duration; write 90s, 10m, 1h30m or 2d")
+        days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        total = days * 86400 + hours * 3600 + minutes * 60 + seconds
         if not total and not self._zero:
             raise ValueError(f"{value!r} must be above 0")
         return total

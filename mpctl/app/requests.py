@@ -323,6 +323,20 @@ class TrafficRequest:
 
 
 @dataclass(frozen=True)
+class SigningRequest:
+    """The key that signs a verdict."""
+
+    key: str | None = _output(
+        "--sign-with",
+        metavar="KEY",
+        help="Private key that signs the verdict: a PEM file, or a URI (awskms:, gcpkms:, azurekms:, hsm:).",
+    )
+    public_key: str | None = _output(
+        "--public-key", type=File, metavar="FILE", help="Public key, PEM, of a private key by URI."
+    )
+
+
+@dataclass(frozen=True)
 class RolloutRequest:
     """A change of the speculation of a service, behind the gate."""
 
@@ -344,6 +358,13 @@ class RolloutRequest:
     force: bool = _execution("--force", type=bool, help="Change a service that Argo CD, Flux or Helm manages.")
     dry_run: DryRun = _dry_run()
     ready_timeout_s: float | None = _timeout()
+    signing: SigningRequest = group(SigningRequest)
+    bundle: str | None = _output(
+        "--bundle",
+        type=File,
+        metavar="FILE",
+        help="File for the signed verdict of a promotion (default: SERVICE-ROLLOUT.intoto.jsonl).",
+    )
     by: str = ""  # the program that decided it, empty for a person
 
 
@@ -545,8 +566,32 @@ class ReportRequest:
         "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
     )
     force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
+    signing: SigningRequest = group(SigningRequest)
     policy_file: str | None = option(
         "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
+    )
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """A signed verdict to verify."""
+
+    file: str = ""
+    keys: tuple[str, ...] = option(
+        "--key",
+        type=File,
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help="Public key, PEM; repeatable: any of them.",
+    )
+    service: str | None = option("-s", "--service", metavar="NAME", help="Service (default: the bundle's).")
+    offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
+    max_age_s: float | None = option(
+        "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
+    )
+    policy_file: str | None = option(
+        "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
     )
 
 

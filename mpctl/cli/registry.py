@@ -43,6 +43,7 @@ COMMANDS: Table = {
     "rbac": ("cluster.rbac:rbac", "Print the minimal roles for mpctl", "Inspect"),
     "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
     "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
+    "verify": ("inspect.report:verify", "Verify a signed verdict and the service it is about", "Inspect"),
     "plan": ("inspect.plan:plan", "Predict what speculation would bring, before anything is started", "Inspect"),
     "preflight": ("inspect.change:preflight", "Check a change without making it", "Inspect"),
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),

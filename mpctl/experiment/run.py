@@ -39,6 +39,8 @@ class ArmConditions(Record):
     served_tokens: float | None = None  # that the process had generated before the measurement, None where unknown
     speculation: Spec | None = None  # None where nobody read it
     context_tokens: int | None = None  # longest request with its answer, as served
+    draft_digest: str = ""  # as model_digest, of the draft
+    image: str = ""  # of the engine's container, with its digest as the node runs it
 
 
 @dataclass(frozen=True)

@@ -82,10 +82,15 @@ def _counters(page: str) -> Counters | str:
 _HEADER_S = 5.0  # a client that sends its request slower is left
 
 
-class Listener:
-    """``pages`` by path: status and text, made when they are asked for. Close it to free the port."""
+Pages = Callable[[str, bytes | None], tuple[int, str] | None]
+_LARGEST_BODY = 64 * 1024
 
-    def __init__(self, address: str, pages: dict[str, Callable[[], tuple[int, str]]]) -> None:
+
+class Listener:
+    """``pages``: status and text of a path, made when they are asked for, by the body of a POST where there is one;
+    None: there is no such page. A page that begins with a brace is JSON. Close it to free the port."""
+
+    def __init__(self, address: str, pages: Pages) -> None:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65535:
             raise InputError(f"must be HOST:PORT, not {address}", field="--listen")
@@ -94,11 +99,21 @@ class Listener:
             timeout = _HEADER_S
 
             def do_GET(self) -> None:
-                page = pages.get(self.path.partition("?")[0])
-                status, text = page() if page is not None else (404, "not found\n")
+                self._answer(None)
+
+            def do_POST(self) -> None:
+                length = self.headers.get("Content-Length", "0")
+                if not length.isdecimal() or int(length) > _LARGEST_BODY:
+                    self.send_error(413)
+                    return
+                self._answer(self.rfile.read(int(length)))
+
+            def _answer(self, sent: bytes | None) -> None:
+                status, text = pages(self.path.partition("?")[0], sent) or (404, "not found\n")
                 body = text.encode()
                 self.send_response(status)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+                kind = "application/json" if text.startswith("{") else "text/plain; version=0.0.4; charset=utf-8"
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

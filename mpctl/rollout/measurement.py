@@ -65,6 +65,7 @@ class Target:
     find_device: Callable[[], str] = str  # asked once per measurement where the engine does not report its device
     model_revision: str = ""  # as pinned by the manifest
     name: str = ""  # of an engine that mpctl did not start
+    image: str = ""  # as the platform runs it
 
     @property
     def engine(self) -> str:
@@ -311,7 +312,7 @@ class Measurement:
             return
         target = self.target(arm)
         try:
-            facts = self.meter.describe(target.endpoint)
+            facts = self.meter.describe(target.endpoint, target.spec.draft if target.spec else None)
         except CounterError as error:
             raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
         conditions = ArmConditions(
@@ -325,6 +326,8 @@ class Measurement:
             served_tokens=facts.served_tokens,
             speculation=target.spec,
             context_tokens=facts.context_tokens,
+            draft_digest=facts.draft_digest or str((target.spec and target.spec.settings.get("revision")) or ""),
+            image=target.image,
         )
         self._pending[name] = conditions.to_record()
         if self.placement is Placement.TURNS:  # an arm is known from its first turn on

@@ -130,8 +130,8 @@ class EngineFacts:
 
     ``engine_version`` and ``model`` (a repository or a path): the engine's own answers; ``device``: the GPU or CPU
     model's name; ``model_digest``: hex, of the model's files (a revision where there are none here);
-    ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated since the process started;
-    ``context_tokens``: longest request with its answer.
+    ``draft_digest``: the same of the draft; ``kv_pool_tokens``: tokens the KV cache holds; ``served_tokens``: generated
+    since the process started; ``context_tokens``: longest request with its answer.
     """
 
     engine_version: str = ""
@@ -141,6 +141,7 @@ class EngineFacts:
     kv_pool_tokens: int | None = None
     served_tokens: float | None = None
     context_tokens: int | None = None
+    draft_digest: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +153,7 @@ class ArmState:
     ``pods_ready``: how many of several engines are ready, where an arm has several. ``retained_since``: RFC 3339
     time of a retained baseline; empty otherwise. ``traffic``: its share of production traffic as text, where an
     HTTPRoute splits it. ``draining``: an engine of it that was stopped finishes its requests and may hold a GPU.
+    ``image``: of its container with its digest, as a node reports it.
     """
 
     id: str
@@ -166,6 +168,7 @@ class ArmState:
     retained_since: str = ""
     traffic: str = ""
     draining: bool = False
+    image: str = ""
 
 
 @dataclass(frozen=True)
@@ -434,8 +437,9 @@ class Meter(Protocol):
     def counters(self, endpoint: Endpoint) -> Counters:
         """Read the engine's counters now."""
 
-    def describe(self, endpoint: Endpoint) -> EngineFacts:
-        """The conditions that the running engine and its machine report; unknown ones are None or empty."""
+    def describe(self, endpoint: Endpoint, draft: str | None = None) -> EngineFacts:
+        """The conditions that the running engine and its machine report; unknown ones are None or empty. ``draft``: the
+        path or repository of its draft."""
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
         """Send a block; without a key whatever was sent before."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import bounded, commands
-from mpctl.app.files import read_policy
+from mpctl.app.files import read_policy, write_whole
 from mpctl.app.requests import CompareRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
@@ -60,14 +60,7 @@ def write_run(path: str, run: Run) -> None:
     """
     target = Path(path)
     data = json.dumps(run.to_record(), allow_nan=False).encode()
-    temporary = target.with_name(f".{target.name}.part")
-    try:
-        temporary.write_bytes(gzip.compress(data, mtime=0) if target.suffix == ".gz" else data)
-        temporary.replace(target)
-    except OSError as error:
-        raise MpctlError(
-            f"{path} cannot be written: {error.strerror}", hint="choose another file with --run"
-        ) from error
+    write_whole(target, gzip.compress(data, mtime=0) if target.suffix == ".gz" else data, option="--run")
 
 
 def choose_file(path: str | None, run_id: str) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from mpctl.app.bench.attest import attest, open_signer
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
-from mpctl.app.files import read_policy
+from mpctl.app.files import read_policy, write_whole
 from mpctl.app.requests import ExplainRequest, ReportRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
@@ -28,20 +29,46 @@ def find_source(place: Place, console: Console, run: str | None, service: str | 
     Raises:
         InputError: the file is no measurement, or the rollout is not found or measured nothing.
     """
-    if run is not None and (run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()):
+    if run is not None and _is_file(run):
         measured = read_run(run)
         if not measured.blocks:
             raise InputError("has no measured block", file=run)
         return FinishedRun(measured)
-    session = open_session(place, console, service)
+    return _find_rollout(open_session(place, console, service), run)[1]
+
+
+def _is_file(run: str) -> bool:
+    return run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()
+
+
+def _find_rollout(session: Session, run: str | None) -> tuple[Operation, FinishedRun]:
+    """Return the named rollout, else the last one that measured, with its measurement."""
     rollouts = rollouts_of(session)
     if run is not None:
         return _of_rollout(session, rollouts, run)
-    sources = (measured_by(session, operation) for operation in reversed(rollouts))
-    last = next((source for source in sources if source is not None), None)
+    sources = ((operation, measured_by(session, operation)) for operation in reversed(rollouts))
+    last = next(((operation, source) for operation, source in sources if source is not None), None)
     if last is None:
         raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
     return last
+
+
+def make_bundle(place: Place, console: Console, request: ReportRequest) -> str:
+    """Return the verdict of a rollout as a signed bundle.
+
+    Raises:
+        InputError: the rollout is not found, a file of a bench is named, or the key cannot be used.
+    """
+    signer = open_signer(request.signing)
+    if request.run is not None and _is_file(request.run):
+        raise InputError(
+            "a bundle is about a rollout of a service, which a file does not name",
+            file=request.run,
+            hint="name a rollout",
+        )
+    session = open_session(place, console, request.service)
+    operation, source = _find_rollout(session, request.run)
+    return attest(session, operation, source, signer)
 
 
 def _measures(session: Session) -> str:
@@ -49,7 +76,7 @@ def _measures(session: Session) -> str:
     return f"'{rollout}' and '{bench}' measure"
 
 
-def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> FinishedRun:
+def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> tuple[Operation, FinishedRun]:
     operation = _pick(session, rollouts, name)
     if session.store.load(operation.plan.workload, "workload") is None:
         raise MpctlError(f"workload of {operation.id} of {session.title} not found", hint=_measures(session))
@@ -59,7 +86,7 @@ def _of_rollout(session: Session, rollouts: list[Operation], name: str) -> Finis
             f"{operation.id} of {session.title} measured nothing",
             hint=f"'{session.command('history')}' lists the other rollouts",
         )
-    return source
+    return operation, source
 
 
 def _pick(session: Session, rollouts: list[Operation], name: str) -> Operation:
@@ -81,6 +108,7 @@ _MARKS = (
     "<!-- mpctl report -->",
     '"kind": "Report"',
     "kind: Report",
+    '{"payload": ',
     "mpctl report",
     "arm,traffic,",
 )
@@ -146,12 +174,7 @@ def write_report(path: Path, text: str) -> None:
     Raises:
         MpctlError: the file cannot be written.
     """
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8", newline="\n")
-        part.replace(path)
-    except OSError as error:
-        raise MpctlError(f"{path} cannot be written: {error.strerror}", hint="choose another --output-file") from error
+    write_whole(path, text.encode(), option="--output-file")
 
 
 @dataclass(frozen=True, slots=True)

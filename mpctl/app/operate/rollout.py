@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from mpctl.app.bench.attest import attest_promoted, open_signer
 from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
@@ -42,6 +43,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         Cancelled: the user declined or pressed Ctrl-C.
     """
     console = session.console
+    if request.signing.key is not None:
+        open_signer(request.signing)
     workload = read_workload(request.measurement, loader_for(session))
     request = _with_method(session, request, workload)
     load = Load(workload.most, max(workload.temperatures))
@@ -85,6 +88,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
             return OperationOutcome.nothing_to_do(session, already)
         remember_files(plan.workload, asked)
         outcome = carry_out(session, context, operation)
+    if request.signing.key is not None and outcome.operation is not None:
+        attest_promoted(session, outcome.operation, request.signing, request.bundle)
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
     return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")

@@ -21,7 +21,7 @@ from mpctl.app.session.base import Place, Session, who
 from mpctl.app.session.open import open_session, open_sessions
 from mpctl.app.watch.act import Unattended
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.exposition import Publisher, health, metrics
+from mpctl.app.watch.exposition import Publisher, health, metrics, verdict_page
 from mpctl.app.watch.sources import from_prometheus, read_engines
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
@@ -144,18 +144,22 @@ class Watch:
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
-        """Answer /metrics and /healthz, also while another watch leads."""
+        """Answer over HTTP, also while another watch leads."""
         from mpctl.platform.prometheus import Listener
 
         if self._request.listen is None:
             yield
             return
-        pages = {
-            "/metrics": lambda: (200, metrics(self.watcher)),
-            "/healthz": lambda: health(self.watcher, self._idle_s),
-        }
-        listener = Listener(self._request.listen, pages)
-        self._console.note(f"/metrics and /healthz on {listener.address}")
+
+        def page(path: str, sent: bytes | None) -> tuple[int, str] | None:
+            if path == "/metrics" and sent is None:
+                return 200, metrics(self.watcher)
+            if path == "/healthz" and sent is None:
+                return health(self.watcher, self._idle_s)
+            return verdict_page(self.watcher, path, sent)
+
+        listener = Listener(self._request.listen, page)
+        self._console.note(f"/metrics, /healthz and /v1/services/NAME/verdict on {listener.address}")
         try:
             yield
         finally:

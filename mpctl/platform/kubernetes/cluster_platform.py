@@ -383,6 +383,7 @@ class KubernetesPlatform:
             restarts=health.restarts,
             pods_ready=len(health.pods),
             draining=any(map(is_draining, workload.pods)),
+            image=health.image,
         )
 
     def describe_failure(self, arm: Arm) -> str:

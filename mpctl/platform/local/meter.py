@@ -148,8 +148,9 @@ class LocalMeter:
         """
         return read_counters(endpoint)
 
-    def describe(self, endpoint: Endpoint) -> EngineFacts:
-        """Version, model and KV pool as the engine tells them; the device only where the engine runs on this machine.
+    def describe(self, endpoint: Endpoint, draft: str | None = None) -> EngineFacts:
+        """Version, model and KV pool as the engine tells them; device and digests only where the engine runs on this
+        machine.
 
         Raises:
             CounterError: /metrics does not answer.
@@ -169,6 +170,7 @@ class LocalMeter:
             kv_pool_tokens=int(pool[1]) if pool else None,
             served_tokens=Counters.parse(metrics).generation_tokens,
             context_tokens=context if isinstance(context, int) else None,
+            draft_digest=model_digest(draft, self._cwd) if draft and here else "",
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:

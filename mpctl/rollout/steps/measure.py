@@ -87,6 +87,7 @@ def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the
         state.kv_pool_tokens,
         find_device=partial(context.platform.device, arm),
         model_revision=pinned_revision(state.argv or ()),
+        image=state.image,
     )
 
 

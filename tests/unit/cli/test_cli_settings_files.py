@@ -127,7 +127,7 @@ def test_a_wrong_value_is_named_with_its_line(cli):
 def test_a_wrong_value_of_a_variable_is_named(cli):
     cli.env(MPCTL_TIMEOUT="soon")
     assert cli("rollback").err.splitlines()[0] == (
-        "error: environment variable MPCTL_TIMEOUT: --timeout: 'soon' is no duration; write 90s, 10m or 1h30m"
+        "error: environment variable MPCTL_TIMEOUT: --timeout: 'soon' is no duration; write 90s, 10m, 1h30m or 2d"
     )
 
 

@@ -28,7 +28,7 @@ CASES = [
     ),
     (
         ["rollback", "--timeout", "soon"],
-        "--timeout: 'soon' is no duration; write 90s, 10m or 1h30m",
+        "--timeout: 'soon' is no duration; write 90s, 10m, 1h30m or 2d",
         "run 'mpctl rollback --help' for the options",
     ),
     (

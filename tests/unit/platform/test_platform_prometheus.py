@@ -166,15 +166,22 @@ def test_a_receivers_url_is_a_secret_that_no_message_shows(server, status):
 
 
 def test_a_listener_answers_its_pages_and_frees_its_port():
-    listener = Listener("127.0.0.1:0", {"/healthz": lambda: (200, "ok\n")})
+    pages = {("/healthz", None): (200, "ok\n"), ("/v1/flagger", b"{}"): (403, '{"verdict": "none"}\n')}
+    listener = Listener("127.0.0.1:0", lambda path, sent: pages.get((path, sent)))
     try:
         with urllib.request.urlopen(f"http://{listener.address}/healthz", timeout=5) as answer:
             assert answer.read() == b"ok\n"
         with pytest.raises(urllib.error.HTTPError, match="404"):
             urllib.request.urlopen(f"http://{listener.address}/other", timeout=5)
+        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
+            urllib.request.urlopen(f"http://{listener.address}/v1/flagger", data=b"{}", timeout=5)
+        assert refused.value.headers["Content-Type"] == "application/json"
+        assert json.loads(refused.value.read()) == {"verdict": "none"}
+        with pytest.raises(urllib.error.HTTPError, match="413"):
+            urllib.request.urlopen(f"http://{listener.address}/v1/flagger", data=b"x" * 70_000, timeout=5)
     finally:
         listener.close()
-    Listener(listener.address, {}).close()
+    Listener(listener.address, lambda *_: None).close()
     for wrong in ("9464", "host:", "127.0.0.1:99999"):
         with pytest.raises(InputError, match="--listen"):
-            Listener(wrong, {})
+            Listener(wrong, lambda *_: None)

@@ -327,7 +327,7 @@ class MemoryMeter:
         self._world.boundary("counters")
         return self._engine(endpoint).counters
 
-    def describe(self, endpoint: Endpoint) -> EngineFacts:
+    def describe(self, endpoint: Endpoint, draft: str | None = None) -> EngineFacts:
         self._world.boundary("describe")
         self._engine(endpoint)
         return EngineFacts(engine_version="0.32.0", model="model", device="cpu", kv_pool_tokens=1000)

@@ -51,6 +51,7 @@ class Health:
     matches: bool = False
     restarts: int = 0
     stuck: str = ""  # pod and reason that become a failure when they last
+    image: str = ""  # of the newest pod, as its node reports it
 
 
 def assess_health(
@@ -83,7 +84,8 @@ def assess_health(
         return Health(Phase.STARTING, "scaled to zero pods", restarts=restarts, stuck="no pod")
     if updated >= replicas and available >= replicas and settled and len(ready) >= replicas:
         waits = shape.obstacle(isvc, [p for p in alive if is_ready(p)])
-        return Health(Phase.STARTING if waits else Phase.READY, waits, ready, argv, True, restarts)
+        phase = Phase.STARTING if waits else Phase.READY
+        return Health(phase, waits, ready, argv, True, restarts, image=_image_of(new[-1]) if new else "")
     for pod in new:
         if not is_ready(pod):
             waiting = assess_waiting_pod(pod, events)
@@ -99,6 +101,13 @@ def assess_health(
     if old:
         message += f", {old} old"
     return Health(Phase.STARTING, message, ready, argv, bool(argv), restarts)
+
+
+def _image_of(pod: Json) -> str:
+    """Return the image that a node runs the engine from, with its digest."""
+    name = engine_container(pod["spec"]["containers"]).get("name")
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    return next((str(status.get("imageID") or "") for status in statuses if status.get("name") == name), "")
 
 
 def _assess_without_deployment(isvc: Json) -> Health:

@@ -1,0 +1,232 @@
+"""Sign the verdict of a rollout, and verify what somebody signed.
+
+An envelope is DSSE (https://github.com/secure-systems-lab/dsse); a bundle has one a line, as in-toto's `.intoto.jsonl`.
+securesystemslib signs: with a key file, or by a key management service or a PKCS#11 device that a URI names.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpctl import bounded
+from mpctl.app.bench.recorded import FinishedRun, measured_by
+from mpctl.app.console import Console
+from mpctl.app.files import read_policy, write_whole
+from mpctl.app.requests import SigningRequest, VerifyRequest
+from mpctl.app.session.base import Place, Session
+from mpctl.app.session.open import open_session
+from mpctl.errors import InputError, MpctlError, Refused
+from mpctl.experiment.block import CANDIDATE
+from mpctl.report.attestation import PAYLOAD_TYPE, Attested, Subjects, payload_of, read_statements, statements
+from mpctl.report.build import build_report
+from mpctl.rollout.operation import Ending, Operation
+from mpctl.rollout.revision import text_digest
+from mpctl.rollout.steps.baseline import Recorded
+
+if TYPE_CHECKING:
+    from securesystemslib.signer._key import Key
+    from securesystemslib.signer._signer import Signer
+
+_PASSWORD = "MPCTL_SIGNING_PASSWORD"
+_LARGEST = 64 * bounded.MEBIBYTE
+
+
+def attest(session: Session, operation: Operation, source: FinishedRun, signer: Signer) -> str:
+    """Return the signed bundle of a rollout's verdict, an envelope a line.
+
+    Raises:
+        MpctlError: a revision is lost, or the key's service did not sign.
+    """
+    analysis, verdict = source.judge()
+    report = build_report(source.run, analysis, verdict, service=source.service)
+    about = Subjects(
+        service=source.service,
+        operation=operation.id,
+        plan=operation.plan,
+        after=_promoted_text(session, operation),
+        image=source.run.arms[CANDIDATE].image if CANDIDATE in source.run.arms else "",
+    )
+    made = statements(report, about, attested=datetime.now(UTC))
+    return "".join(f"{_signed(payload_of(statement), signer)}\n" for statement in made)
+
+
+def _promoted_text(session: Session, operation: Operation) -> str:
+    """Return the digest of the manifest after the rollout, as the cluster stored it where it was promoted."""
+    recorded = operation.result("record-promoted", Recorded)
+    revision = next((r for r in session.store.revisions() if recorded and r.number == recorded.revision), None)
+    return operation.plan.goal.digest if revision is None else revision.digest
+
+
+def attest_promoted(session: Session, operation: Operation, request: SigningRequest, file: str | None) -> None:
+    """Write the bundle of a rollout where it was promoted. What fails is reported: the service is promoted all the
+    same."""
+    source = measured_by(session, operation) if operation.ending is Ending.PROMOTED else None
+    if source is None:
+        return
+    path = file or f"{session.name}-{operation.id}.intoto.jsonl"
+    try:
+        write_whole(Path(path), attest(session, operation, source, open_signer(request)).encode(), option="--bundle")
+    except MpctlError as error:
+        again = session.command("report", operation.id, "-o", "attestation", "--output-file", path)
+        session.console.warn(f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it")
+        return
+    session.console.note(f"the signed verdict is in {path}; '{session.command('verify', path, '--key', 'FILE')}'")
+
+
+def open_signer(request: SigningRequest) -> Signer:
+    """Return what signs.
+
+    Raises:
+        InputError: no key is named, or it cannot be used.
+        MpctlError: the library is not installed.
+    """
+    if request.key is None:
+        raise InputError("needs a private key", field="-o attestation", hint="name it with --sign-with")
+    library = _library()
+    try:
+        if ":" not in request.key:
+            return _file_signer(request.key)
+        if request.public_key is None:
+            raise InputError("a key by URI needs its public key", field="--sign-with", hint="--public-key FILE")
+        signer: Signer = library.Signer.from_priv_key_uri(request.key, read_key(request.public_key))
+    except InputError:
+        raise
+    except Exception as error:  # each service's client has errors of its own
+        raise InputError(
+            f"the key cannot be used: {type(error).__name__}: {_first_line(error)}", field="--sign-with"
+        ) from error
+    return signer
+
+
+def _file_signer(path: str) -> Signer:
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    password = os.environ.get(_PASSWORD)
+    try:
+        key = load_pem_private_key(Path(path).read_bytes(), password.encode() if password else None)
+        signer: Signer = _library().CryptoSigner(key)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path, field="--sign-with") from error
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"not a usable private key: {_first_line(error)}",
+            file=path,
+            field="--sign-with",
+            hint=f"a PEM file with a key of ECDSA, Ed25519 or RSA; {_PASSWORD} holds its password",
+        ) from error
+    return signer
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def _library() -> Any:
+    try:
+        from securesystemslib import signer
+    except ImportError as error:
+        raise MpctlError(
+            "signing and verifying need securesystemslib, which is not installed",
+            hint="pip install 'mpctl[sign]'",
+        ) from error
+    return signer
+
+
+def read_key(path: str) -> Key:
+    """Read a public key, PEM.
+
+    Raises:
+        InputError: the file cannot be read or holds none.
+        MpctlError: the library is not installed.
+    """
+    library = _library()
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    try:
+        key: Key = library.SSlibKey.from_crypto(load_pem_public_key(Path(path).read_bytes()))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path, field="--key") from error
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"not a public key: {_first_line(error)}",
+            file=path,
+            hint="a PEM file, as 'openssl pkey -in KEY -pubout' prints it",
+        ) from error
+    return key
+
+
+def _pae(payload: bytes) -> bytes:
+    """Return what is signed of a payload: the pre-authentication encoding of DSSE 1."""
+    return b"DSSEv1 %d %b %d %b" % (len(PAYLOAD_TYPE), PAYLOAD_TYPE.encode(), len(payload), payload)
+
+
+def _signed(payload: bytes, signer: Signer) -> str:
+    try:
+        signature = signer.sign(_pae(payload))
+    except Exception as error:  # each service's client has errors of its own
+        raise MpctlError(f"the verdict was not signed: {type(error).__name__}: {_first_line(error)}") from error
+    encoded = {"keyid": signature.keyid, "sig": base64.b64encode(bytes.fromhex(signature.signature)).decode()}
+    body = base64.b64encode(payload).decode()
+    return json.dumps({"payload": body, "payloadType": PAYLOAD_TYPE, "signatures": [encoded]})
+
+
+def verify(place: Place, console: Console, request: VerifyRequest) -> Attested:
+    """Verify a bundle: every envelope by one of the keys, then what its statements say, then the live service.
+
+    Raises:
+        InputError: a file cannot be read, or a key is none.
+        Refused: the bundle does not verify; the message says in what.
+    """
+    keys = [read_key(path) for path in request.keys]
+    attested = read_statements(list(_payloads(request.file, keys)))
+    policy = read_policy(request.policy_file) if request.policy_file else None
+    session = None if request.offline else open_session(place, console, request.service or attested.name)
+    attested.require(
+        now=datetime.now(UTC),
+        max_age=None if request.max_age_s is None else timedelta(seconds=request.max_age_s),
+        policy=policy,
+        service=None if session is None else f"{session.namespace}/{session.name}",
+        text_digest=None if session is None else text_digest(session.platform.read().text),
+    )
+    return attested
+
+
+def _payloads(file: str, keys: Sequence[Key]) -> Iterator[bytes]:
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    if len(data) > _LARGEST:
+        raise Refused(f"{file}: larger than {_LARGEST // bounded.MEBIBYTE} MiB")
+    for number, line in enumerate(data.splitlines(), start=1):
+        try:
+            yield _verified(bounded.loads(line), keys)
+        except (KeyError, TypeError, ValueError, binascii.Error) as error:
+            raise Refused(f"{file}: line {number} is no signed envelope: {_first_line(error)}") from error
+        except Refused as error:
+            raise Refused(f"{file}: line {number}: {error.message}", hint=error.hint) from error
+
+
+def _verified(envelope: Any, keys: Sequence[Key]) -> bytes:
+    from securesystemslib.exceptions import UnverifiedSignatureError
+    from securesystemslib.signer._signature import Signature
+
+    if envelope["payloadType"] != PAYLOAD_TYPE:
+        raise ValueError(f"payloadType is not {PAYLOAD_TYPE}")
+    payload = base64.b64decode(envelope["payload"], validate=True)
+    for item in envelope["signatures"]:
+        signature = base64.b64decode(item["sig"], validate=True).hex()
+        for key in keys:
+            try:
+                key.verify_signature(Signature(key.keyid, signature), _pae(payload))
+            except UnverifiedSignatureError:
+                continue
+            return payload
+    raise Refused("not signed by this key", hint="name the public key of the one who signed with --key")

@@ -1,0 +1,214 @@
+"""A signed verdict: only the whole bundle of one rollout, signed by the key that was named, verifies."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import SimpleNamespace
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+from run_samples import make_run
+
+from mpctl.app.bench import attest as attestation
+from mpctl.app.bench.recorded import FinishedRun
+from mpctl.app.requests import SigningRequest, VerifyRequest
+from mpctl.errors import InputError, Refused
+from mpctl.experiment.cell import Cell
+from mpctl.methods import Spec
+from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.revision import Manifest
+
+KINDS = {
+    "ecdsa": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "ed25519": ed25519.Ed25519PrivateKey.generate,
+    "rsa": lambda: rsa.generate_private_key(65537, 2048),
+}
+NOW = datetime.now(UTC).isoformat()
+SECRET = "hf_PLANTEDPLANTEDPLANTED"
+
+
+def write_keys(folder, kind="ecdsa", name="key", password=None):
+    """Write a key pair; return the paths of the private and the public half."""
+    key = KINDS[kind]()
+    encryption = BestAvailableEncryption(password) if password else NoEncryption()
+    private, public = folder / f"{name}.pem", folder / f"{name}.pub"
+    private.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption))
+    public.write_bytes(key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    return str(private), str(public)
+
+
+def make_bundle(private, *, service="team/qwen", speeds=None, **arm):
+    run = make_run(speeds or {Cell("edits", 1): 2.0}, created=NOW)
+    run = replace(run, arms={name: replace(conditions, **arm) for name, conditions in run.arms.items()})
+    plan = Plan(
+        Kind.ROLLOUT,
+        Strategy.SIDE_BY_SIDE,
+        Manifest.of(f"token: {SECRET}\n# before {service}"),
+        Manifest.of(f"token: {SECRET}\n# after {service}"),
+        Spec("eagle3", {"model": "/models/head"}),
+        draft="/models/head",
+    )
+    session = SimpleNamespace(store=SimpleNamespace(revisions=lambda: ()))
+    operation = Operation("rollout-1", plan, NOW, "somebody")
+    signer = attestation.open_signer(SigningRequest(private))
+    return attestation.attest(session, operation, FinishedRun(run, service), signer)
+
+
+def verify(folder, text, public, **asked):
+    path = folder / "bundle.intoto.jsonl"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return attestation.verify(None, None, VerifyRequest(str(path), (public,), offline=True, **asked))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_bundle_verifies_with_the_public_key_alone(tmp_path, kind):
+    private, public = write_keys(tmp_path, kind)
+    attested = verify(tmp_path, make_bundle(private), public)
+    assert (attested.service, attested.operation, attested.verdict) == ("team/qwen", "rollout-1", "promote")
+
+
+def test_subjects_are_what_has_a_digest_and_the_others_are_named(tmp_path):
+    private, public = write_keys(tmp_path)
+    image = "docker.io/vllm/vllm-openai@sha256:" + "a" * 64
+    attested = verify(tmp_path, make_bundle(private, image=image, model_digest="b" * 40, draft_digest="c" * 64), public)
+    assert attested.subjects["engine image"] == {"sha256": "a" * 64}
+    assert attested.subjects["target"] == {"gitCommit": "b" * 40}
+    assert attested.subjects["draft"] == {"sha256": "c" * 64}
+    assert attested.unidentified == ()
+    bare = verify(tmp_path, make_bundle(private, image="vllm/vllm-openai:v0.32.0", model_digest="main"), public)
+    assert bare.unidentified == ("engine image", "target", "draft")
+
+
+def test_no_secret_of_a_manifest_and_no_key_is_in_a_bundle(tmp_path):
+    private, _ = write_keys(tmp_path)
+    bundle = make_bundle(private)
+    payloads = [base64.b64decode(json.loads(line)["payload"]).decode() for line in bundle.splitlines()]
+    for text in (bundle, *payloads):
+        assert SECRET not in text
+        assert "PRIVATE" not in text
+
+
+def forged(random_state, bundle, other_service, other_key, older):
+    """Yield bundles that somebody without the key could make of those at hand: (what was done, bytes)."""
+    lines, foreign = bundle.splitlines(), other_service.splitlines()
+    yield "nothing", b""
+    yield "first statement alone", lines[0].encode()
+    yield "second statement alone", lines[1].encode()
+    yield "one statement twice", f"{lines[0]}\n{lines[0]}\n".encode()
+    yield "three statements", f"{bundle}{lines[1]}\n".encode()
+    yield "another service's gate", f"{lines[0]}\n{foreign[1]}\n".encode()
+    yield "another service's figures", f"{foreign[0]}\n{lines[1]}\n".encode()
+    yield "an earlier gate", f"{lines[0]}\n{older.splitlines()[1]}\n".encode()
+    yield "signed by another key", other_key.encode()
+    yield "one line by another key", f"{lines[0]}\n{other_key.splitlines()[1]}\n".encode()
+    for line in (0, 1):
+        envelope = json.loads(lines[line])
+        for field, value in (
+            ("payloadType", "text/plain"),
+            ("signatures", []),
+            ("signatures", "none"),
+            ("payload", "?"),
+        ):
+            changed = [*lines]
+            changed[line] = json.dumps({**envelope, field: value})
+            yield f"{field} of line {line}", "\n".join(changed).encode()
+        body = json.loads(base64.b64decode(envelope["payload"]))
+        for path, value in ((("predicate", "verdict"), "promote!"), (("subject",), []), (("_type",), "x")):
+            edited = json.loads(json.dumps(body))
+            home = edited
+            for step in path[:-1]:
+                home = home[step]
+            home[path[-1]] = value
+            changed = [*lines]
+            payload = base64.b64encode(json.dumps(edited).encode()).decode()
+            changed[line] = json.dumps({**envelope, "payload": payload})
+            yield f"{path} of line {line}", "\n".join(changed).encode()
+    data = bundle.encode()
+    for _ in range(90):
+        yield "truncated", data[: random_state.randrange(1, len(data) - 2)]
+    for _ in range(90):
+        position = random_state.randrange(len(data))
+        flipped = bytes([data[position] ^ (1 << random_state.randrange(7))])
+        yield f"byte {position} changed", data[:position] + flipped + data[position + 1 :]
+
+
+def test_no_forged_truncated_replayed_rekeyed_or_mixed_bundle_verifies(tmp_path):
+    private, public = write_keys(tmp_path)
+    strange, _ = write_keys(tmp_path, name="strange")
+    bundle = make_bundle(private)
+    attempts = list(
+        forged(
+            random.Random(7),
+            bundle,
+            make_bundle(private, service="team/other"),
+            make_bundle(strange),
+            make_bundle(private, speeds={Cell("edits", 1): 1.9}),
+        )
+    )
+    assert len(attempts) >= 200
+    meaning = content(bundle)
+    verified = []
+    for what, data in attempts:
+        try:
+            verify(tmp_path, data, public)
+        except Refused:
+            continue
+        if content(data.decode()) != meaning:  # a byte of the key's name or of white space is not signed
+            verified.append(what)
+    assert verified == []
+
+
+def content(bundle):
+    return [json.loads(line)["payload"] for line in bundle.splitlines()]
+
+
+def test_a_verdict_that_did_not_promote_is_evidence_and_no_admission(tmp_path):
+    private, public = write_keys(tmp_path)
+    slower = make_bundle(private, speeds={Cell("edits", 1): 0.5})
+    with pytest.raises(Refused, match="ended with the verdict reject, not promote"):
+        verify(tmp_path, slower, public)
+    gate = json.loads(base64.b64decode(json.loads(slower.splitlines()[1])["payload"]))
+    assert gate["predicate"]["result"] == "FAILED"
+    assert "edits, 1 at once: time per token" in gate["predicate"]["failedTests"]
+
+
+def test_another_policy_is_refused(tmp_path):
+    private, public = write_keys(tmp_path)
+    bundle = make_bundle(private)
+    lax = tmp_path / "policy.yaml"
+    lax.write_text("max_tpot_ratio: 2\n")
+    with pytest.raises(Refused, match="judged by another policy"):
+        verify(tmp_path, bundle, public, policy_file=str(lax))
+
+
+def test_a_key_with_a_password_takes_it_from_the_environment(tmp_path, monkeypatch):
+    private, public = write_keys(tmp_path, password=b"correct horse")
+    with pytest.raises(InputError, match="--sign-with: not a usable private key"):
+        make_bundle(private)
+    monkeypatch.setenv("MPCTL_SIGNING_PASSWORD", "correct horse")
+    assert verify(tmp_path, make_bundle(private), public).verdict == "promote"
+
+
+def test_a_file_that_is_no_key_is_named(tmp_path):
+    private, public = write_keys(tmp_path)
+    bundle = make_bundle(private)
+    with pytest.raises(InputError, match=r"none\.pub: --key: cannot be read"):
+        verify(tmp_path, bundle, str(tmp_path / "none.pub"))
+    with pytest.raises(InputError, match="not a public key"):
+        verify(tmp_path, bundle, private)
+    with pytest.raises(InputError, match="needs its public key"):
+        attestation.open_signer(SigningRequest("awskms:alias/gate"))
+    with pytest.raises(InputError, match="--sign-with: the key cannot be used"):
+        attestation.open_signer(SigningRequest("nokms:alias/gate", public))
