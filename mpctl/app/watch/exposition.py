@@ -3,12 +3,9 @@ SpeculationStatus and Events."""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from mpctl import bounded
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import MpctlError
@@ -58,44 +55,6 @@ def health(watcher: Watcher, idle_s: float) -> tuple[int, str]:
     if idle_s > _LATE * watcher.policy.interval_s:
         return 503, f"no round for {idle_s:.0f} s\n"
     return 200, f"{watcher.rounds} rounds, {len(watcher.watched)} services\n"
-
-
-_VERDICT = re.compile(r"/v1/services/(?:([^/]+)/)?([^/]+)/verdict")
-_FLAGGER = "/v1/flagger"
-
-
-def verdict_page(watcher: Watcher, path: str, sent: bytes | None) -> tuple[int, str] | None:
-    """The verdict of a service's last rollout as JSON (docs/schema/verdict.json): ``GET
-    /v1/services/[NAMESPACE/]NAME/verdict``, or ``POST /v1/flagger`` with the body of Flagger's webhooks, which is
-    answered with 200 where the gate promoted and that is served, else with 403. None: another path."""
-    wanted = _asked_for(path, sent)
-    if wanted is None:
-        return None
-    namespace, name = wanted
-    matches = [w for w in list(watcher.watched.values()) if w.key[1] == name and namespace in ("", w.key[0])]
-    if len(matches) != 1:
-        known = ", ".join(sorted("/".join(w.key) for w in matches))
-        error = f"several services: {known}; name the namespace" if matches else f"service {name} is not watched"
-        return (409 if matches else 404), json.dumps({"error": error}) + "\n"
-    found = matches[0]
-    rollout = found.facts.last_rollout
-    body = {"apiVersion": "mpctl.dev/v1alpha1", "kind": "Verdict", "namespace": found.key[0], "service": name}
-    body |= {"verdict": "none", "serves": False} if rollout is None else rollout.to_record()
-    refuses = path == _FLAGGER and not (body["verdict"] == "promote" and body["serves"])
-    return (403 if refuses else 200), json.dumps(body) + "\n"
-
-
-def _asked_for(path: str, sent: bytes | None) -> tuple[str, str] | None:
-    """Namespace, which may be empty, and name of the service that a request is about; None where there is none."""
-    if path == _FLAGGER and sent is not None:
-        try:
-            hook = bounded.loads(sent)
-            named = (hook.get("metadata") or {}).get("service") or hook["name"]
-            return str(hook.get("namespace") or ""), str(named)
-        except (ValueError, KeyError, AttributeError, TypeError):
-            return "", ""
-    match = _VERDICT.fullmatch(path) if sent is None else None
-    return None if match is None else (match[1] or "", match[2])
 
 
 def record(watched: Watched) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
         *_lease_role(request, subject),
         make("v1", "ConfigMap", {"data": {_POLICY_FILE: policy_text}}),
         make("apps/v1", "Deployment", {"spec": _deployment(request)}),
+        make("v1", "Service", {"spec": {"selector": _labels(name), "ports": [{"name": "metrics", "port": PORT}]}}),
         make("networking.k8s.io/v1", "NetworkPolicy", {"spec": _network(name)}),
         make("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "selector": _selector(name)}}),
         *([] if "podmonitor" in request.without else [make(*_POD_MONITOR, {"spec": _monitor(name)})]),

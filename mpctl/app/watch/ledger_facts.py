@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.errors import InputError, MpctlError
@@ -49,54 +48,6 @@ class FellBack:
         return f"{what}: {self.cause}{by}; {again}"
 
 
-_VERDICTS = {Ending.PROMOTED: "promote", Ending.REJECTED: "refuse"}
-
-
-@dataclass(frozen=True)
-class LastRollout:
-    """The last rollout of a service. ``verdict``: promote, refuse or undecided, which an unfinished or failed one is,
-    too; ``serves``: its candidate is the service now; ``speculation``, ``baseline``: in words."""
-
-    operation: str
-    verdict: str
-    serves: bool
-    speculation: str
-    baseline: str
-    opened_at: str
-    closed_at: str
-    plan_digest: str
-
-    def to_record(self) -> dict[str, Any]:
-        """A JSON object with names in camel case; ``closedAt`` is null while the rollout runs."""
-        return {
-            "operation": self.operation,
-            "verdict": self.verdict,
-            "serves": self.serves,
-            "speculation": self.speculation,
-            "baseline": self.baseline,
-            "openedAt": self.opened_at,
-            "closedAt": self.closed_at or None,
-            "planDigest": self.plan_digest,
-        }
-
-
-def _last_rollout(every: Iterable[Operation], last: Operation | None) -> LastRollout | None:
-    rollouts = [op for op in every if op.plan.kind is Kind.ROLLOUT and op.plan.workload]
-    if not rollouts:
-        return None
-    newest = rollouts[-1]
-    return LastRollout(
-        operation=newest.id,
-        verdict=_VERDICTS.get(newest.ending, "undecided") if newest.ending else "undecided",
-        serves=last is not None and last.id == newest.id and newest.ending is Ending.PROMOTED,
-        speculation=newest.plan.spec_text,
-        baseline=newest.plan.baseline_text,
-        opened_at=newest.opened_at,
-        closed_at=newest.closed_at,
-        plan_digest=newest.plan.digest(),
-    )
-
-
 @dataclass(frozen=True)
 class LedgerFacts:
     """A service as its ledger and its lock tell of it. Times are Unix times."""
@@ -116,7 +67,6 @@ class LedgerFacts:
     known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
-    last_rollout: LastRollout | None = None
 
 
 def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
@@ -139,16 +89,10 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     unfinished, holder = open_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
-    last = last_change(entries)
     facts = LedgerFacts(
-        changes=changes,
-        fallbacks=fallbacks,
-        restarts=restarted,
-        actions=actions,
-        interrupted=interrupted,
-        busy=busy,
-        last_rollout=_last_rollout(every, last),
+        changes=changes, fallbacks=fallbacks, restarts=restarted, actions=actions, interrupted=interrupted, busy=busy
     )
+    last = last_change(entries)
     if last is None:
         return facts
     served = live_revisions(entries)

@@ -21,8 +21,9 @@ from mpctl.app.session.base import Place, Session, who
 from mpctl.app.session.open import open_session, open_sessions
 from mpctl.app.watch.act import Unattended
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.exposition import Publisher, health, metrics, verdict_page
+from mpctl.app.watch.exposition import Publisher, health, metrics
 from mpctl.app.watch.sources import from_prometheus, read_engines
+from mpctl.app.watch.verdicts import VerdictPages
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
@@ -44,13 +45,13 @@ class Watch:
         self._publisher = self._open_publisher() if request.publish else None
         self._turned_at = time.monotonic()  # the last turn of the loop or of the wait for the Lease
         source = read_engines if request.prometheus is None else from_prometheus(request.prometheus)
-        policy, labels = read_policy(request.policy_file, request.interval_s), request.selector
-        self.watcher = Watcher(
-            policy,
-            lambda: open_sessions(self._place, console, request.name, everywhere=request.everywhere, labels=labels),
-            self._reopen,
-            self._emit,
-            source=source,
+        policy = read_policy(request.policy_file, request.interval_s)
+        self.watcher = Watcher(policy, self._open, self._reopen, self._emit, source=source)
+
+    def _open(self) -> Sequence[Session]:
+        request = self._request
+        return open_sessions(
+            self._place, self._console, request.name, everywhere=request.everywhere, labels=request.selector
         )
 
     def once(self) -> Sequence[Watched]:
@@ -151,12 +152,14 @@ class Watch:
             yield
             return
 
+        verdicts = VerdictPages(self._open, time.monotonic)
+
         def page(path: str, sent: bytes | None) -> tuple[int, str] | None:
             if path == "/metrics" and sent is None:
                 return 200, metrics(self.watcher)
             if path == "/healthz" and sent is None:
                 return health(self.watcher, self._idle_s)
-            return verdict_page(self.watcher, path, sent)
+            return verdicts.page(path, sent)
 
         listener = Listener(self._request.listen, page)
         self._console.note(f"/metrics, /healthz and /v1/services/NAME/verdict on {listener.address}")

@@ -4,25 +4,23 @@ import json
 
 from watched import ACTS, BAD, Service, promoted, rounds, watch
 
-from mpctl.app.watch.exposition import verdict_page
-from mpctl.watch.watch_policy import WatchPolicy
+from mpctl.app.watch.verdicts import VerdictPages
+from mpctl.errors import MpctlError
 
 PATH = "/v1/services/svc/verdict"
 
 
-def asked(watcher, path=PATH, sent=None):
-    status, text = verdict_page(watcher, path, sent)
+def pages(*sessions):
+    return VerdictPages(lambda: sessions, lambda: 0.0)
+
+
+def asked(verdicts, path=PATH, sent=None):
+    status, text = verdicts.page(path, sent)
     return status, json.loads(text)
 
 
-def watching(*sessions, policy=None):
-    watcher, _ = watch(*sessions, policy=policy or WatchPolicy())
-    watcher.round()
-    return watcher
-
-
 def test_a_promotion_that_serves_is_promote():
-    status, body = asked(watching(promoted()))
+    status, body = asked(pages(promoted()))
     assert (status, body["verdict"], body["serves"]) == (200, "promote", True)
     assert (body["operation"], body["service"]) == ("rollout-1", "svc")
     assert body["closedAt"] >= body["openedAt"]
@@ -30,22 +28,38 @@ def test_a_promotion_that_serves_is_promote():
 
 
 def test_a_service_that_never_had_a_rollout_has_no_verdict():
-    assert asked(watching(Service()))[1]["verdict"] == "none"
+    assert asked(pages(Service()))[1]["verdict"] == "none"
 
 
-def test_a_fallback_is_not_served_any_more():
+def test_what_was_rolled_back_or_fell_back_serves_no_more():
     session = promoted()
-    watcher = watching(session, policy=ACTS)
+    watcher, _ = watch(session, policy=ACTS)
     rounds(watcher, 2)
     session.engine.share = BAD
     rounds(watcher, 40)
-    status, body = asked(watcher)
+    status, body = asked(pages(session))
     assert (status, body["verdict"], body["serves"]) == (200, "promote", False)
+
+
+def test_a_requester_loads_the_ledger_once_in_five_seconds():
+    opened = []
+    times = iter([0.0, 4.0, 6.0])
+    verdicts = VerdictPages(lambda: opened.append(1) or [promoted()], lambda: next(times))
+    assert [asked(verdicts)[0] for _ in range(3)] == [200, 200, 200]
+    assert len(opened) == 2
+
+
+def test_a_cluster_that_cannot_be_read_is_no_verdict():
+    def refuse():
+        raise MpctlError("the API server does not answer")
+
+    status, body = asked(VerdictPages(refuse, lambda: 0.0))
+    assert (status, body) == (503, {"error": "the API server does not answer"})
 
 
 def test_a_webhook_of_flagger_is_refused_unless_what_was_promoted_serves():
     hook = {"name": "svc", "namespace": promoted().namespace, "phase": "Progressing", "metadata": {}}
-    good, new = watching(promoted()), watching(Service())
+    good, new = pages(promoted()), pages(Service())
     assert asked(good, "/v1/flagger", json.dumps(hook).encode())[0] == 200
     assert asked(new, "/v1/flagger", json.dumps(hook).encode())[0] == 403
     named = {**hook, "name": "canary", "metadata": {"service": "svc"}}
@@ -57,9 +71,9 @@ def test_a_webhook_of_flagger_is_refused_unless_what_was_promoted_serves():
 def test_unknown_and_ambiguous_services_are_said():
     other = promoted()
     other.namespace = "other"
-    watcher = watching(promoted(), other)
-    assert asked(watcher)[0] == 409
-    assert asked(watcher, "/v1/services/other/svc/verdict")[1]["namespace"] == "other"
-    assert asked(watcher, "/v1/services/none/verdict") == (404, {"error": "service none is not watched"})
-    assert verdict_page(watcher, "/v1/services/svc", None) is None
-    assert verdict_page(watcher, PATH, b"{}") is None
+    verdicts = pages(promoted(), other)
+    assert asked(verdicts)[0] == 409
+    assert asked(verdicts, "/v1/services/other/svc/verdict")[1]["namespace"] == "other"
+    assert asked(verdicts, "/v1/services/none/verdict")[0] == 404
+    assert verdicts.page("/v1/services/svc", None) is None
+    assert verdicts.page(PATH, b"{}") is None
