@@ -20,7 +20,7 @@ _KUBECTL = ("--context", "--kubeconfig", "--as")  # kubectl's options of the sam
 
 
 class Reader:
-    """How the reader of the messages calls mpctl.
+    """The way in which the reader of the messages calls mpctl.
 
     ``program``: ``mpctl``, or ``kubectl mpctl`` for a plugin of kubectl. ``find_options``: option and value that choose
     the platform and the cluster, as typed. ``find_namespace``: the namespace of a command without ``-n``; empty where

@@ -40,7 +40,7 @@ from mpctl.platform.local.desired import Desired, change, read_observed
 from mpctl.platform.local.engine import api_key, read_service, served_name
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.processes import kill_group
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.watch.assessment import Signal
 from mpctl.watch.reference import Reference
@@ -681,7 +681,7 @@ class _Watch:
             return next((pair for pair in self._events[past:] if pair[1].kind in ("action", "error")), None)
 
         def judged() -> bool:
-            operation = open_operation(self._watched.session.store.entries())
+            operation = unfinished_operation(self._watched.session.store.entries())
             return ended() is not None or (operation is not None and "judge" in operation.done)
 
         self._until(lambda: self._watched.acting is not None, _FOUND_S)

@@ -19,7 +19,7 @@ from mpctl.platform.local.engine import check_model, notes, python_of
 from mpctl.platform.local.platform import check_port
 from mpctl.platform.local.processes import Orphan, identify, stop_orphans
 from mpctl.platform.local.state_files import log_path
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.candidate import await_ready
 
@@ -165,7 +165,7 @@ def _sessions(place: Place, console: Console, request: LocalDownRequest) -> list
 
 
 def _stop(session: LocalSession, *, force: bool) -> None:
-    operation = None if force else open_operation(session.store.entries())
+    operation = None if force else unfinished_operation(session.store.entries())
     if operation is not None:
         raise Conflict(
             f"{operation.id} of {session.title} is unfinished",

@@ -173,7 +173,7 @@ class SectionedCommand(FittedHelp):
 
 
 class Word(click.Choice[Any]):
-    """One of a few words, with did-you-mean; of an enumeration its member."""
+    """A choice of a few words, with did-you-mean; of an enumeration its member."""
 
     def __init__(self, kind: Any) -> None:
         super().__init__([str(word) for word in kind])

@@ -89,7 +89,7 @@ def _now() -> datetime:
 
 
 class Eks:
-    """One EKS cluster, with the credentials of the default chain or of ``profile``."""
+    """An EKS cluster, with the credentials of the default chain or of ``profile``."""
 
     def __init__(self, cluster: Cluster, *, profile: str | None = None, now: Callable[[], datetime] = _now) -> None:
         self.cluster, self.now = cluster, now

@@ -72,7 +72,7 @@ def cluster_manager(cluster: Cluster) -> Any:
 
 
 class Gke:
-    """One GKE cluster. ``client`` is a `ClusterManagerClient`; without one it is made at the first call."""
+    """A GKE cluster. ``client`` is a `ClusterManagerClient`; without one it is made at the first call."""
 
     def __init__(self, cluster: Cluster, *, client: Any = None) -> None:
         self.cluster = cluster

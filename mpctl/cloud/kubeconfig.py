@@ -31,7 +31,7 @@ SECTIONS = (("clusters", "cluster"), ("users", "user"), ("contexts", "context"))
 
 @dataclass(frozen=True)
 class KubeconfigEntry:
-    """One cluster, one user and one context of the same name. ``ca_data`` is base64; no field holds a secret."""
+    """A cluster, a user and a context of the same name. ``ca_data`` is base64; no field holds a secret."""
 
     name: str
     server: str

@@ -54,7 +54,7 @@ def service_of(item: KubeObject) -> str:
 
 
 def check_unread(facts: ClusterFacts) -> Iterator[Symptom]:
-    """One finding per reason: a user with few rights would otherwise get twenty."""
+    """A finding per reason: a user with few rights would otherwise get twenty."""
     reasons: dict[str, list[str]] = {}
     for resource, reason in sorted(facts.unread.items()):
         reasons.setdefault(reason, []).append(resource)

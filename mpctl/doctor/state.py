@@ -71,7 +71,7 @@ class ClusterFacts:
         return self.read(resource) or ()
 
     def of(self, resource: str, namespace: str, name: str) -> KubeObject | None:
-        """One object by name."""
+        """An object by name."""
         return next((t for t in self.listed(resource) if full_name(t) == (namespace, name)), None)
 
     def pods(self, service: KubeObject) -> Iterator[KubeObject]:
@@ -107,13 +107,13 @@ def title(kind: str, item: KubeObject) -> str:
 
 
 def label(item: KubeObject, name: str) -> str | None:
-    """One label."""
+    """A label."""
     label_value = value_at(item, "metadata", "labels", name)
     return None if label_value is None else str(label_value)
 
 
 def annotation(item: KubeObject, name: str) -> str | None:
-    """One annotation."""
+    """An annotation."""
     annotation_value = value_at(item, "metadata", "annotations", name)
     return None if annotation_value is None else str(annotation_value)
 

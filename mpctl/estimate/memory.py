@@ -166,7 +166,7 @@ class Estimate:
         return Range(max(min(low, high), 0.0), min(max(low, high), 1.0))
 
     def text(self) -> str:
-        """One line for people."""
+        """A line for people."""
         lost = Range(self.lost.low * 100, self.lost.high * 100)
         before, after = self.before.text("tokens"), self.after.text("tokens")
         return (

@@ -28,7 +28,7 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class Transcript:
-    """One request: texts, or ``tokens`` of prompt and answer. ``messages``: of a chat, without the answer."""
+    """A request: texts, or ``tokens`` of prompt and answer. ``messages``: of a chat, without the answer."""
 
     prompt: str = ""
     messages: tuple[Mapping[str, Any], ...] = ()
@@ -87,7 +87,7 @@ Tokens = Sequence[int]
 
 @dataclass(frozen=True)
 class Conversation:
-    """One request: the tokens of its prompt, with the chat template, and of its answer."""
+    """A request: the tokens of its prompt, with the chat template, and of its answer."""
 
     prompt: tuple[int, ...]
     answer: tuple[int, ...]

@@ -170,7 +170,7 @@ _SUFFIX = re.compile(
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU: GiB that tools report, GB/s of its memory, dense TFLOPS; ``fp8_tflops`` None where it computes none."""
+    """A GPU: GiB that tools report, GB/s of its memory, dense TFLOPS; ``fp8_tflops`` None where it computes none."""
 
     name: str
     usable_gib: float

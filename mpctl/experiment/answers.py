@@ -38,7 +38,8 @@ class AnswerRule(StrEnum):
 
 
 class Level(StrEnum):
-    """What an endpoint tells of an answer: its token ids, its text (tokenized again), or what was parsed of it."""
+    """The content that an endpoint gives of an answer: its token ids, its text (tokenized again), or what was parsed of
+    it."""
 
     IDS = "token ids"
     TEXT = "text"
@@ -121,7 +122,7 @@ class Scored:
 
     @property
     def margins(self) -> tuple[float, ...]:
-        """How much less likely each token is than the most likely one, in nats."""
+        """Return how much less likely each token is than the most likely one, in nats."""
         return tuple(top[0] - own for own, top in zip(self.logprobs, self.tops, strict=True))
 
 
@@ -183,7 +184,7 @@ class Repeat:
 
 
 class Reproduction(StrEnum):
-    """Whether a fault occurs again."""
+    """The answer to whether a fault occurs again."""
 
     ALONE = "reproduces alone"
     LOADED = "reproduces under load only"

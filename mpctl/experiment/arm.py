@@ -1,4 +1,4 @@
-"""One arm in one cell, condensed to its figures, and its slowest requests.
+"""An arm in one cell, condensed to its figures, and its slowest requests.
 
 The load client times chunks as they arrive. On a machine with too few processors the API server and the client get
 less of them than the engine: chunks reach the client merged, in the extreme a whole answer at once, so that the first
@@ -43,7 +43,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class ArmSummary:
-    """One arm over all its blocks; ``seconds`` is their summed wall time, ``throughput`` tokens per second of it.
+    """An arm over all its blocks; ``seconds`` is their summed wall time, ``throughput`` tokens per second of it.
 
     ``ttft``, ``tpot`` and ``e2e`` are the load client's. Chunks reach a busy client merged, which shifts time from the
     later tokens to the first; :attr:`ttft_ms` and :attr:`tpot_ms` are therefore the engine's own means where it has

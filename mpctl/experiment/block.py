@@ -81,7 +81,7 @@ class BlockError(ValueError):
 
 @dataclass(frozen=True)
 class Sample:
-    """One request: time to first token and whole time in ms, output tokens from usage, sha256 of the text, error or ''.
+    """A request: time to first token and whole time in ms, output tokens from usage, sha256 of the text, error or ''.
 
     A failed request has no times. ``prompt``: the first 12 hex digits of the prompt's sha256, by which the arms are
     paired.

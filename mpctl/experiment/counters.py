@@ -79,7 +79,7 @@ class CounterError(ValueError):
 
 @dataclass(frozen=True)
 class Counters:
-    """One reading, summed over engines. None means the series is absent: for the speculation counters, that it is off.
+    """A reading, summed over engines. None means the series is absent: for the speculation counters, that it is off.
 
     ``started`` is process_start_time_seconds (Unix time), which tells a restart that a counter alone may hide.
     ``running`` and ``waiting`` requests at this moment; ``latency_*``: of whole requests since the process started.

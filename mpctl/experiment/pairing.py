@@ -94,7 +94,7 @@ def _sum(block: Block, name: str) -> float:
 
 
 def _factor(block: Block, changed: Block, name: str, engine: float | None) -> float:
-    """By how much the engine's sum shrinks: as much as the client's, where their means agree."""
+    """Return by how much the engine's sum shrinks: as much as the client's, where their means agree."""
     before, count = _sum(block, name), sum(getattr(s, name) is not None for s in block.samples)
     if not engine or not before or abs(before / count / engine - 1.0) > _CLOCKS:
         return 1.0
@@ -205,8 +205,8 @@ class Pairing:
 
     @property
     def miscounted(self) -> float | None:
-        """By what share the candidate's tokens differ from the baseline's over answers with the same text; None where
-        there are none."""
+        """Return by what share the candidate's tokens differ from the baseline's over answers with the same text; None
+        where there are none."""
         pairs = [p for r in self.rounds for p in r.pairs if p[0].tokens and p[1].tokens]
         equal = [(b.tokens, c.tokens) for b, c in pairs if b.text_digest == c.text_digest != NO_TEXT]
         base, cand = (sum(pair[arm] for pair in equal) for arm in (0, 1))

@@ -189,7 +189,7 @@ def _text(value: Any, field: str) -> str:
 
 
 def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], field: str) -> tuple[str, list[str]]:
-    """One request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
+    """A request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = [_message(message, field) for message in listed]
     if not {"assistant", "tool"} & {message["role"] for message in messages}:

@@ -40,7 +40,7 @@ class StoredPrompts:
 
 @dataclass(frozen=True)
 class Traffic:
-    """One class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
+    """A class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
     service's requests; ``repeated``: duplicates in its file, left out. ``stored``: of a class read from a record, whose
     prompts are not at hand."""
 

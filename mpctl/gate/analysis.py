@@ -45,7 +45,7 @@ SETTLED_FROM = 8  # planned rounds from which on the first does not count for sp
 
 
 class ArmOrder(Enum):
-    """How the engines of both arms live, on which depends by how much equal ones may differ."""
+    """The lives of both arms' engines, on which depends by how much equal ones may differ."""
 
     SIDE_BY_SIDE = "side by side"  # both as long as the measurement
     TURNS = "turns"  # started anew for each block, on one GPU

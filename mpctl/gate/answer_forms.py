@@ -1,4 +1,4 @@
-"""What servers make of token ids: equal ids must give equal answers, and an answer must be valid for its request.
+"""Forms that servers give to token ids: equal ids must give equal answers, and an answer must be valid for its request.
 
 Equal token ids with another text, tool call or end are a proof and need no statistics: they find the faults of parsers,
 gateways and streams with one answer. Validity is counted in both arms, because a model fails by itself now and then.

@@ -13,7 +13,7 @@ from mpctl.yaml_lines import document
 
 @dataclass(frozen=True)
 class Term:
-    """One limit: the ``rule`` it belongs to, its ``unit``, ``why`` it has its default, and the ``source``.
+    """A limit: the ``rule`` it belongs to, its ``unit``, ``why`` it has its default, and the ``source``.
 
     ``most``: the largest allowed value; ``above``: an excluded minimum; ``optional``: null switches the limit off.
     """

@@ -29,7 +29,7 @@ _TRIMS = {_TIME: 0.0, "length_ratio": 0.0}  # of the others a tenth at each end
 
 @dataclass(frozen=True)
 class CellNoise:
-    """By how much rounds differ in one cell."""
+    """The differences between rounds in one cell."""
 
     traffic: str
     concurrency: int

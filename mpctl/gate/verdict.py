@@ -74,7 +74,7 @@ class Verdict:
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """With one cell its reasons; with several the summary and the first reason of each deciding cell."""
+        """Return the reasons of one cell; with several the summary and the first reason of each deciding cell."""
         if not self.cells:
             return (self.summary,)
         if len(self.cells) == 1:
@@ -100,7 +100,7 @@ class Verdict:
 
 
 def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
-    """One rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms whose caches help them
+    """A rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms whose caches help them
     unequally are judged by their answers alone."""
     outcomes = {r.outcome for r in rules}
     c = case.comparison

@@ -212,7 +212,7 @@ def _storage_uri(predictor: View) -> tuple[View, View] | None:
 
 
 def _append(editor: Editor, view: View, item: dict[str, Any]) -> None:
-    """One more item behind the last, in the list's own form."""
+    """Append an item behind the last, in the list's own form."""
     node = _list(view)
     if not node.items:
         editor.cut(node.start + 1, node.start + 1, json.dumps(item))

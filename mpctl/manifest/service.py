@@ -50,7 +50,7 @@ class ManifestSource:
 
 @dataclass(frozen=True)
 class Service:
-    """One served model; every change returns a new value."""
+    """A served model; every change returns a new value."""
 
     kind: str
     name: str

@@ -57,7 +57,7 @@ def chosen(method: Record) -> list[Record]:
 
 
 def answer_line(record: Record) -> str:
-    """What to do, because of what: the first sentence of a plan."""
+    """Say what to do, and why: the first sentence of a plan."""
     methods = record["methods"]
     usable = [method for method in methods if method.get("best") and method.get("canRun", True)]
     if not usable:
@@ -75,7 +75,7 @@ def answer_line(record: Record) -> str:
 
 
 def summary_rows(record: Record) -> Rows:
-    """One row per method, the best first: draft, K, ratio at the lowest and the highest concurrency, call."""
+    """A row per method, the best first: draft, K, ratio at the lowest and the highest concurrency, call."""
     ends = next(([c["concurrency"] for c in m["best"]] for m in record["methods"] if m.get("best")), [])
     ends = list(dict.fromkeys((*ends[:1], *ends[-1:])))
     rows = [["METHOD", "DRAFT", *(f"RATIO AT {end:g}" for end in ends), "CALL"]]
@@ -93,7 +93,7 @@ def summary_rows(record: Record) -> Rows:
 
 
 def _missing(method: Record) -> str:
-    """What keeps a method from a call, in a few words."""
+    """Say in a few words what keeps a method from a call."""
     if method.get("refused"):
         return str(method["refused"]["reason"])
     if not method.get("canRun", True):

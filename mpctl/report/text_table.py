@@ -65,7 +65,7 @@ def gate_rows(verdict: Verdict) -> list[list[str]]:
 
 
 def condition_rows(report: Report) -> list[dict[str, Any]]:
-    """One row per condition: its name, both values, and whether they are the same."""
+    """A row per condition: its name, both values, and whether they are the same."""
     rows: list[dict[str, Any]] = []
     for name, of in (
         ("Speculation", lambda arm: arm.spec),

@@ -53,7 +53,7 @@ Tails = Mapping[str, Mapping[str, Tail]]  # arm -> metric -> the 99th percentile
 
 @dataclass(frozen=True)
 class CellReport:
-    """One class of traffic at one load: its figures, its verdict, the distributions of its times and their p99."""
+    """A class of traffic at one load: its figures, its verdict, the distributions of its times and their p99."""
 
     comparison: Comparison
     verdict: CellVerdict

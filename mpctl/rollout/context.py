@@ -40,12 +40,12 @@ class Context:
 
     @property
     def scaler(self) -> Scaler:
-        """Of a platform that gave the plan its ``scaling``."""
+        """The scaler of a platform that gave the plan its ``scaling``."""
         assert self.platform.scaler is not None
         return self.platform.scaler
 
     @property
     def router(self) -> Router:
-        """Of a platform that gave the plan its ``route``."""
+        """The router of a platform that gave the plan its ``route``."""
         assert self.platform.router is not None
         return self.platform.router

@@ -8,7 +8,7 @@ from enum import StrEnum
 from mpctl.errors import Conflict, InputError
 from mpctl.methods import Spec
 from mpctl.rollout.ledger import Entry, live_revisions, lost_revisions
-from mpctl.rollout.operation import Operation, last_change, open_operation
+from mpctl.rollout.operation import Operation, last_change, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Live
 from mpctl.rollout.revision import Manifest, Revision
@@ -107,7 +107,7 @@ class History:
             MpctlError: a revision that the unfinished operation needs is lost.
             Tampered: it is not the one that the ledger names.
         """
-        unfinished = open_operation(entries)
+        unfinished = unfinished_operation(entries)
         read = None if unfinished is None else unfinished.read(revisions)
         newest = max(live_revisions(entries), default=0)
         recorded = next((r for r in revisions if r.number == newest), None)

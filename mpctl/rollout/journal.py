@@ -25,11 +25,11 @@ class Journal:
         return tuple(self._operations.values())
 
     def operation(self, operation_id: str) -> Operation:
-        """One operation as the ledger has it now, with the texts of its plan once :meth:`read` took them."""
+        """An operation as the ledger has it now, with the texts of its plan once :meth:`read` took them."""
         return self._operations[operation_id]
 
     def read(self, operation_id: str) -> Operation:
-        """One operation with the texts that its plan names, from the revisions.
+        """An operation with the texts that its plan names, from the revisions.
 
         Raises:
             MpctlError: a revision is lost, or holds another text than the plan was made for.

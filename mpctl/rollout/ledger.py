@@ -37,7 +37,7 @@ _READABLE = (2, FORMAT)
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the ledger. ``then``: the step that is about to act; ``format``: of the entry."""
+    """An entry of the ledger. ``then``: the step that is about to act; ``format``: of the entry."""
 
     seq: int
     at: str
@@ -105,7 +105,7 @@ class Entry:
         return entry
 
     def to_line(self) -> str:
-        """One line of JSON without a newline."""
+        """A line of JSON without a newline."""
         return json.dumps(self.to_record(), sort_keys=True)
 
     @classmethod

@@ -143,7 +143,7 @@ class Measurement:
         self.store.save(self.id, _TRAFFIC, traffic.to_record())
 
     def traffic(self) -> UsersTraffic | None:
-        """What users' requests showed so far; None where they were not measured."""
+        """Return what users' requests showed so far; None where they were not measured."""
         return load_record(self.store, self.id, _TRAFFIC, UsersTraffic.from_record)
 
     @contextmanager
@@ -226,7 +226,7 @@ class Measurement:
         return RoundProgress(done, self.workload.repeats, elapsed, remaining)
 
     def _time_limit_s(self, arms: tuple[str, ...]) -> float:
-        """One arm alone has half of the time."""
+        """An arm alone has half of the time."""
         return self.workload.max_time_s * len(arms) / 2
 
     def rounds(self) -> int:

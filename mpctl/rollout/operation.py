@@ -178,16 +178,16 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
     return changed[-1] if changed else None
 
 
-def open_operation(entries: Iterable[Entry]) -> Operation | None:
+def unfinished_operation(entries: Iterable[Entry]) -> Operation | None:
     """The last operation that has not ended, or None. A rollback stands for what it undoes.
 
-    One that only stops a retained baseline does not count (:func:`open_retirement`): it changes nothing that serves and
+    A retirement does not count (:func:`unfinished_retirement`): it changes nothing that serves and
     can be repeated at any time, so it must neither block others nor be undone in place of what was promoted.
     """
     return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK, Kind.RESTART))
 
 
-def open_retirement(entries: Iterable[Entry]) -> Operation | None:
+def unfinished_retirement(entries: Iterable[Entry]) -> Operation | None:
     """The interrupted operation that stops a retained baseline, or None. The next operation takes its place."""
     return _last_unfinished(entries, (Kind.RETIRE,))
 
@@ -219,14 +219,14 @@ def require_finished(
     Raises:
         Conflict: an operation is unfinished, or a retained baseline runs.
     """
-    operation = open_operation(entries)
+    operation = unfinished_operation(entries)
     if operation is not None:
         raise Conflict(
             f"{operation.id} of {title} is unfinished",
             hint=f"'{command('rollback')}' undoes it, '{command('resume')}' continues it, '{command('abandon')}' ends "
             "it where it stands",
         )
-    if retained is not None or open_retirement(entries) is not None:
+    if retained is not None or unfinished_retirement(entries) is not None:
         raise Conflict(f"{title} has a retained baseline", hint=f"stop it with '{command('retire')}'")
 
 

@@ -26,7 +26,7 @@ _OUT = "take the service out of traffic and run the same command again"
 
 @dataclass(frozen=True)
 class Room:
-    """What can run beside the service.
+    """The arms that can run beside the service.
 
     ``engines``: engines that fit beside it now, 2 at most; ``shortage``: why no more do. ``fault``: why no second
     engine can run beside it at all. ``mirror_fault`` and ``split_fault``: why no route copies or splits its requests;

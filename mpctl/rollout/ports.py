@@ -432,7 +432,7 @@ class Meter(Protocol):
         """Called before engines start, so that a client that is slow to load can do so meanwhile."""
 
     def complete(self, endpoint: Endpoint) -> None:
-        """One real completion of four tokens; raises MpctlError when there is none."""
+        """A real completion of four tokens; raises MpctlError when there is none."""
 
     def counters(self, endpoint: Endpoint) -> Counters:
         """Read the engine's counters now."""

@@ -157,7 +157,7 @@ def _act(step: Step, context: Context, operation: Operation) -> StepResult:
 
 
 def _foreign_cause(context: Context, operation: Operation, step: str) -> str | None:
-    """What another writer did to the service of a rollout or restart, or to the pods that it measures; None where
+    """Name what another writer did to the service of a rollout or restart, or to the pods that it measures; None where
     nothing is found or can be read."""
     plan = operation.plan
     if plan.kind is Kind.ROLLBACK:

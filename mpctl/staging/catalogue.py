@@ -37,7 +37,7 @@ class PublishedAcceptance:
 
 @dataclass(frozen=True)
 class Draft:
-    """One published draft of one target; ``repo`` None: layers in the target's own checkpoint.
+    """A published draft of one target; ``repo`` None: layers in the target's own checkpoint.
 
     ``method`` is the command line's name (``p-eagle`` for a parallel eagle3 head), or the name of a method that only
     a plugin has. ``size_b``: billions of parameters; ``loaded_gib``: GiB an engine logged after loading it;

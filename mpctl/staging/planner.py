@@ -30,7 +30,7 @@ from mpctl.staging.recipes import containerfile, download_job, folder_of, image_
 
 @dataclass(frozen=True)
 class StagingMode:
-    """How weights get into the pod; what each mode does stands in docs/how-to/staging.md."""
+    """A way of weights into the pod; what each mode does stands in docs/how-to/staging.md."""
 
     name: str
     unavailable: Callable[[StagingContext], str | None]  # the reason, None when available; unknown is unavailable

@@ -162,7 +162,8 @@ def gap_beyond(gap: float, by: float) -> float:
 
 
 def _inflation(values: Sequence[float]) -> float:
-    """By how much the variance of a mean grows because neighbours resemble each other (first-order autoregression)."""
+    """Return by how much the variance of a mean grows because neighbours resemble each other (first-order
+    autoregression)."""
     mean = math.fsum(values) / len(values)
     offsets = [v - mean for v in values]
     square = math.fsum(o * o for o in offsets)

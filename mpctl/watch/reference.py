@@ -55,7 +55,7 @@ class MeanFigure:
 
 @dataclass(frozen=True)
 class LoadBand:
-    """One class of traffic at one load. ``batch``: requests that decoded at once; ``baseline_*``: the arm without the
+    """A class of traffic at one load. ``batch``: requests that decoded at once; ``baseline_*``: the arm without the
     change; ``answer_tokens``: mean length of an answer. Times are None where the engine reports none."""
 
     traffic: str
@@ -172,7 +172,7 @@ def batch_of(window: Window, seconds: float, engines: int = 1) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One window. ``batch``: requests that decoded at once on an engine; ``answer_tokens``: generated per request that
+    """A window. ``batch``: requests that decoded at once on an engine; ``answer_tokens``: generated per request that
     got its first token; the others as in the reference."""
 
     batch: float | None
@@ -268,7 +268,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def _at(bands: list[LoadBand], batch: float) -> Expected:
-    """One class of traffic at a load; ``bands`` sorted by load."""
+    """A class of traffic at a load; ``bands`` sorted by load."""
     lower = max((i for i, b in enumerate(bands) if b.batch <= batch), default=0)
     upper = min(lower + 1, len(bands) - 1)
     low, high = bands[lower], bands[upper]
@@ -300,7 +300,7 @@ def _value(figure: MeanFigure | None) -> float | None:
 
 
 def _slack(band: LoadBand) -> float:
-    """Of the time per token, or where there is none of tokens per step."""
+    """The slack of the time per token, or where there is none of tokens per step."""
     figure = band.time_per_token_ms
     if figure is not None:
         return math.log(figure.high / figure.value) if figure.high and figure.value > 0 else 0.0

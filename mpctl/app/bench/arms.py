@@ -30,7 +30,7 @@ from mpctl.platform.local.engine import python_of
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Target
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import target_of
@@ -199,7 +199,7 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
         Conflict: the service has an unfinished operation or a retained baseline, or another command changes it.
     """
     with session.store.lease("bench"):
-        unfinished = open_operation(session.store.entries())
+        unfinished = unfinished_operation(session.store.entries())
         if unfinished is not None:
             resume, rollback = session.command("resume"), session.command("rollback")
             raise Conflict(

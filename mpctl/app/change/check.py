@@ -47,7 +47,7 @@ class Checked:
 
 
 class Conditions(NamedTuple):
-    """What a change is checked under: its load, the serving engine's log, and the GPU."""
+    """The conditions that a change is checked under: its load, the serving engine's log, and the GPU."""
 
     load: Load = Load()
     log: str | None = None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FileSource(Source):
-    """One service of a file; nothing is contacted. Relative paths in it start from its folder."""
+    """A service of a file; nothing is contacted. Relative paths in it start from its folder."""
 
     asks_hub = False
     stages = True
@@ -77,7 +77,7 @@ class FileSource(Source):
 
 
 def open_values(path: str, name: str | None, key: str | None) -> FileSource:
-    """One engine of a file of Helm values: the one called ``name``, or the only one.
+    """An engine of a file of Helm values: the one called ``name``, or the only one.
 
     Raises:
         InputError: no engine or several match, or the file cannot be read.

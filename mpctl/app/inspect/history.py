@@ -118,7 +118,7 @@ def read_history(session: Session) -> History:
 
 
 def read_revision(session: Session, number: int) -> Revision:
-    """One revision.
+    """A revision.
 
     Raises:
         InputError: there is none of this number.

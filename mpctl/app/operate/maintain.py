@@ -13,7 +13,14 @@ from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.operation import Operation, only_copies, open_operation, open_retirement, prunable, require_finished
+from mpctl.rollout.operation import (
+    Operation,
+    only_copies,
+    prunable,
+    require_finished,
+    unfinished_operation,
+    unfinished_retirement,
+)
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Demand, Pruned, Recorded
 from mpctl.rollout.restore import live_spec
@@ -29,7 +36,7 @@ def abandon(session: Session) -> tuple[Operation, ...]:
         Cancelled: the user declined or pressed Ctrl-C.
         MpctlError: a step failed; the same call again continues.
     """
-    operation = open_operation(session.store.entries())
+    operation = unfinished_operation(session.store.entries())
     if operation is None:
         return ()
     if session.platform.live_text() is not None and (owner := session.owned(force=True)) is not None:
@@ -75,7 +82,7 @@ def decide_retirement(session: Session) -> Decision:
     """
     entries = session.store.entries()
     return decide_retire(
-        retirement_plan(session), session.platform.read(), open_operation(entries), open_retirement(entries)
+        retirement_plan(session), session.platform.read(), unfinished_operation(entries), unfinished_retirement(entries)
     )
 
 
@@ -131,7 +138,7 @@ def _interrupted_restart(session: Session) -> Operation | None:
     Raises:
         Conflict: another operation is unfinished.
     """
-    operation = open_operation(session.store.entries())
+    operation = unfinished_operation(session.store.entries())
     if operation is None or operation.plan.kind is Kind.RESTART:
         return operation
     raise Conflict(
@@ -214,7 +221,7 @@ def _readable(
         for look_alike in store.look_alikes():
             session.console.note(look_alike)
     try:
-        return entries, open_operation(entries), None
+        return entries, unfinished_operation(entries), None
     except MpctlError as error:
         session.console.note(error.message)
         return entries, None, None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_split, read_traffic, remembered_classes
-from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
 from mpctl.rollout.steps.measure import stored_workload, verdict_of
@@ -53,7 +53,7 @@ def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tup
 
 def _unfinished(session: Session) -> Operation | None:
     entries = session.store.entries()
-    operation, retirement = open_operation(entries), open_retirement(entries)
+    operation, retirement = unfinished_operation(entries), unfinished_retirement(entries)
     if operation is not None or retirement is None:
         return operation
     return retirement if text_digest(session.platform.live_text() or "") == retirement.plan.goal.digest else None

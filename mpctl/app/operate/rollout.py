@@ -26,7 +26,7 @@ from mpctl.rollout import runner
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.operation import Operation, open_operation
+from mpctl.rollout.operation import Operation, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.steps.measure import target_of
@@ -50,7 +50,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     load = Load(workload.most, max(workload.temperatures))
     change = prepare(session, request.speculation, load)
     entries = session.store.entries()
-    unfinished = open_operation(entries)
+    unfinished = unfinished_operation(entries)
     workload, power = _with_rounds(session, request, workload, unfinished, entries)
     asked = request.measurement
     session.load = place_load(asked.load, asked.load_pods, session.platform.name, unfinished=unfinished)
@@ -115,7 +115,7 @@ def _resume_or_open(
     context: Context, session: Session, planner: RolloutPlanner, fit: Fit, plan: Plan
 ) -> Operation | None:
     """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
-    decision = decide_rollout(plan, session.platform.read(), open_operation(session.store.entries()))
+    decision = decide_rollout(plan, session.platform.read(), unfinished_operation(session.store.entries()))
     if decision.act is Act.ALREADY:
         return None
     if decision.operation is not None:
@@ -134,7 +134,7 @@ def _with_method(session: Session, request: RolloutRequest, workload: Workload) 
     """
     if request.speculation.method != AUTO:
         return request
-    unfinished = open_operation(session.store.entries())
+    unfinished = unfinished_operation(session.store.entries())
     if unfinished is not None:
         raise Conflict(
             f"{unfinished.id} of {session.title} is unfinished", hint=f"{session.command('resume')} continues it"

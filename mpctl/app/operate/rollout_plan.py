@@ -38,7 +38,7 @@ _WARM_UPS = 1.25  # requests sent per recorded one: warm-ups and probes are not 
 
 @dataclass(frozen=True)
 class Fit:
-    """What the service as it is decides of a plan; before it was read, what the request says."""
+    """The part of a plan that the service as it is decides; before it was read, what the request says."""
 
     workload: Workload
     strategy: Strategy
@@ -105,7 +105,7 @@ class RolloutPlanner:
         )
 
     def requested(self, workload: Workload, unfinished: Operation | None) -> Fit:
-        """What the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
+        """Return what the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
         fidelity = self._request.fidelity or self._default_fidelity(workload)

@@ -34,7 +34,7 @@ _Z95 = 1.96
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known of a service before its plan."""
+    """The facts known of a service before its plan."""
 
     # Acceptance by method, each with its source.
     measured: Mapping[str, tuple[Acceptance, str]] = field(default_factory=dict)

@@ -74,7 +74,7 @@ def choose_best(
 
 @dataclass(frozen=True)
 class Checked:
-    """One ratio of a rollout: predicted with its band, measured with its interval."""
+    """A ratio of a rollout: predicted with its band, measured with its interval."""
 
     operation: str
     spec: str

@@ -35,7 +35,7 @@ class Needs:
 
 @dataclass(frozen=True)
 class MethodPlan:
-    """One method. ``change``: with the findings of the preflight; None where no change can be made. ``grid`` or
+    """A method. ``change``: with the findings of the preflight; None where no change can be made. ``grid`` or
     ``refusal``. ``learned``: what measured pairs changed. ``schedule``: K by batch size. ``rows`` of evidence."""
 
     method: str

@@ -21,7 +21,7 @@ from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.rollout.ledger import lost_history
-from mpctl.rollout.operation import Operation, open_operation, open_retirement
+from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_retirement
 from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class Source(ABC):
 
 
 class Session(Source):
-    """One service and all that works on it."""
+    """A service and all that works on it."""
 
     console: Console
     platform: Platform
@@ -265,7 +265,7 @@ class Session(Source):
     ) -> Status:
         """The status of the live manifest ``text``, with what the history says of it."""
         revisions, entries, holder = self.store.revisions(), self.store.entries(), self.holder()
-        operation = open_operation(entries)
+        operation = unfinished_operation(entries)
         problems = (*arm_problems(arms), *problems)
         if holder is None:  # while an operator writes, the two were not read at one moment
             if operation is not None:
@@ -326,8 +326,8 @@ class Session(Source):
     def interrupted(self) -> Cancelled:
         """The error after Ctrl-C: what is unfinished, and how to continue."""
         entries = self.store.entries()
-        operation = open_operation(entries)
-        if operation is None and (retirement := open_retirement(entries)) is not None:
+        operation = unfinished_operation(entries)
+        if operation is None and (retirement := unfinished_retirement(entries)) is not None:
             hint = f"run '{self.command('retire')}' to continue it"
             return Cancelled(f"interrupted; {retirement.id} of {self.title} is unfinished", hint=hint)
         if operation is None:
@@ -340,7 +340,7 @@ class Session(Source):
 
 
 def _left_behind(operation: Operation) -> str:
-    """What an interrupted rollout left running, as a clause; empty where that is nothing new."""
+    """Name what an interrupted rollout left running, as a clause; empty where that is nothing new."""
     plan = operation.plan
     if plan.kind is not Kind.ROLLOUT:
         return ""

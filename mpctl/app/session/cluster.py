@@ -48,7 +48,7 @@ from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -62,7 +62,7 @@ _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --v
 
 
 class ClusterSession(Session):
-    """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet of a cluster."""
+    """An InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet of a cluster."""
 
     store: KubernetesStore
     platform: KubernetesPlatform
@@ -84,7 +84,7 @@ class ClusterSession(Session):
 
     def _held_scaling(self) -> dict[str, Any] | None:
         """The autoscaler as an unfinished operation recorded it."""
-        operation = open_operation(self.store.entries())
+        operation = unfinished_operation(self.store.entries())
         return None if operation is None else operation.scaling
 
     def service(self) -> Service:
@@ -217,7 +217,9 @@ class ClusterSession(Session):
     def _load_client(self) -> LoadClient:
         """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's
         client, which removes the Job that a killed command left."""
-        load = self.load or place_load("auto", None, "kubernetes", unfinished=open_operation(self.store.entries()))
+        load = self.load or place_load(
+            "auto", None, "kubernetes", unfinished=unfinished_operation(self.store.entries())
+        )
         if load.where == "local":
             from mpctl.platform.local.client import BenchClient
             from mpctl.platform.local.engine import python_of
@@ -320,7 +322,7 @@ def cluster_services(client: Client, namespace: str | None, *, labels: str = "")
 def _listed_services(
     client: Client, namespace: str | None, *, labels: str = "", fields: str = ""
 ) -> list[tuple[str, str, ObjectKind]] | None:
-    """As :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
+    """Return the :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels, fields=fields)
     listed = [(INFERENCE_SERVICE, kserve or [])]
     for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT, LEADER_WORKER_SET):
@@ -372,7 +374,7 @@ def find_leftovers(place: Place, sessions: Sequence[Session] = (), *, everywhere
 
 def _unfinished(client: Client, namespace: str, name: str) -> str | None:
     try:
-        operation = open_operation(KubernetesStore(client, namespace, name, who()).entries())
+        operation = unfinished_operation(KubernetesStore(client, namespace, name, who()).entries())
     except MpctlError:
         return None  # a damaged ledger is named by the commands that need it
     return None if operation is None else operation.id

@@ -174,7 +174,7 @@ def _namespaces(name: str) -> list[str]:
 
 
 def _cluster() -> str:
-    """How to look on the cluster instead, or why there is none."""
+    """Say how to look on the cluster instead, or why there is none."""
     from mpctl.platform.kubernetes.api.connection import missing_kubeconfig, reachable
 
     try:

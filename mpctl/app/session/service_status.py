@@ -13,7 +13,7 @@ from mpctl.rollout.ports import ArmState, Phase
 
 @dataclass(frozen=True)
 class Leftover:
-    """What is left of a service that is not found: an unfinished operation, or pods that hold a GPU."""
+    """The remains of a service that is not found: an unfinished operation, or pods that hold a GPU."""
 
     namespace: str
     service: str
@@ -29,7 +29,7 @@ class Leftover:
 
     @property
     def text(self) -> str:
-        """One line for people."""
+        """A line for people."""
         parts = [f"{self.operation} is unfinished"] if self.operation is not None else []
         parts += [f"{candidate} holds its GPU" for candidate in self.candidates]
         return f"service {self.namespace}/{self.service} is gone; {', '.join(parts)}; '{self.remedy}' removes it"
@@ -65,7 +65,7 @@ class Status:
 
     @property
     def state(self) -> str:
-        """One word: the phase of the routed arm, unless an operation is open or the engines are unsupervised."""
+        """A word: the phase of the routed arm, unless an operation is open or the engines are unsupervised."""
         if not self.readable:
             return "Unknown"
         if self.operation is not None:

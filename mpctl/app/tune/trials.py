@@ -243,7 +243,7 @@ def speculation_of(chosen: Configuration, asked: SpeculationRequest) -> Speculat
 
 
 def describe(tried: Tried) -> str:
-    """One line: the configuration with its gain, or why it has none."""
+    """A line: the configuration with its gain, or why it has none."""
     if tried.failed:
         return f"{tried.configuration.name}: {tried.failed}"
     gain = tried.gain

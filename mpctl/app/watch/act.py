@@ -143,7 +143,7 @@ def _prompts(policy: WatchPolicy) -> tuple[str, ...]:
 
 
 def _ended(outcome: OperationOutcome) -> str:
-    """How the operation ended, in words.
+    """Return in words how the operation ended.
 
     Raises:
         MpctlError: it failed.

@@ -16,7 +16,7 @@ from mpctl.estimate.facts import running_findings
 from mpctl.methods import Finding, Spec
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
-from mpctl.rollout.operation import Ending, Operation, last_change, open_operation, operations
+from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.decision import Rung, ladder
@@ -86,7 +86,7 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
     restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
     actions = (*fallbacks, *(at for at in restarted if at > max(fallbacks, default=0.0)))
-    unfinished, holder = open_operation(entries), session.holder()
+    unfinished, holder = unfinished_operation(entries), session.holder()
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
     busy = "" if interrupted else _busy(unfinished, holder)
     facts = LedgerFacts(

@@ -34,7 +34,7 @@ _LEADER = "watch.leader"
 
 
 class Watch:
-    """One process of the watch. ``watcher`` reads, judges and acts; a round of it is one turn of the loop."""
+    """A process of the watch. ``watcher`` reads, judges and acts; a round of it is one turn of the loop."""
 
     def __init__(self, place: Place, console: Console, request: WatchRequest) -> None:
         self._request, self._console = request, console

@@ -166,7 +166,7 @@ def _row(revision: Revision, history: History, now: datetime) -> list[str]:
 
 
 def age(time: str, now: datetime) -> str:
-    """How long ago a recorded time is, as kubectl writes it: ``45s``, ``12m``, ``5h``, ``3d``."""
+    """Return how long ago a recorded time is, as kubectl writes it: ``45s``, ``12m``, ``5h``, ``3d``."""
     try:
         then = datetime.fromisoformat(time)
     except ValueError:

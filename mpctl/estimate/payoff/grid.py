@@ -30,7 +30,7 @@ _MOST_CONCURRENCY = 512
 
 @dataclass(frozen=True)
 class Answer:
-    """One cell of the table with its prediction and what may be said of it."""
+    """A cell of the table with its prediction and what may be said of it."""
 
     cell: Scenario
     prediction: Prediction
@@ -198,7 +198,7 @@ def band_record(band: Band) -> dict[str, float]:
 
 
 def entry_record(entry: Answer) -> dict[str, Any]:
-    """One answer."""
+    """An answer."""
     prediction = entry.prediction
     return {
         "method": entry.cell.method,

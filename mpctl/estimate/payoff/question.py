@@ -122,7 +122,7 @@ class _Gpu(Struct, kw_only=True, rename=_GPU_NAMES, forbid_unknown_fields=True):
 
 
 class _Acceptance(Struct, rename={"origin": "from"}, forbid_unknown_fields=True):
-    """How much is accepted: rates, a length, tokens per step, or a class of traffic."""
+    """The acceptance: rates, a length, tokens per step, or a class of traffic."""
 
     origin: Literal["own", "published"] = "own"
     coverage: Annotated[float, Meta(gt=0, le=1)] | None = None

@@ -96,7 +96,7 @@ NO_DRAFT = Drafting(0, 1.0, 0, 0, 0, 1.0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, np.in
 
 @dataclass(frozen=True)
 class Timing:
-    """One arm: ``tpot_ms`` per output token, ``rate`` in tokens per millisecond, ``batch`` requests that decode at
+    """An arm: ``tpot_ms`` per output token, ``rate`` in tokens per millisecond, ``batch`` requests that decode at
     once, ``step_ms`` of the target, ``load``: tokens per step over the knee; ``bound``: the KV pool limits the batch;
     ``host``: the share of the step that is neither bandwidth nor compute."""
 

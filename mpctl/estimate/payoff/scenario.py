@@ -129,7 +129,7 @@ DRAFT_VOCAB = 32000  # of EAGLE-3 heads, where their files do not say
 
 @dataclass(frozen=True)
 class Weights:
-    """Of one model, over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together.
+    """The weights of a model over all GPUs. GB read per step: ``dense_gb``, and ``expert_gb`` for all experts together.
     ``output_b``: billions of parameters of the output matrix, part of ``active_b``. ``window_gb``, ``state_gb``: of one
     request, whatever its context."""
 
@@ -227,7 +227,7 @@ _MORE_GPUS = (2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Scenario:
-    """One question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
+    """A question. ``draft``: a draft model's shape; heads are sized from the target, ``draft_params_b`` and
     ``draft_vocab``. ``precision`` of the target. ``pool`` and ``draft_pool``: tokens of the KV pool without and with
     the draft, estimated as ranges where None. ``utilisation``, ``max_num_seqs``, ``max_model_len``: the engine's
     settings, None where it decides itself. ``engine``: vLLM's version, None is a current one. ``draft_slowdown``: how

@@ -73,7 +73,7 @@ def _listed(findings: tuple[Finding, ...]) -> str:
 
 
 def _sentence(finding: Finding) -> str:
-    """One finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
+    """A finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
     text = f"request {finding.number} ({finding.kind}): {finding.fault}"
     if finding.position is not None:
         chosen, best = ("the end" if t is None else str(t) for t in (finding.token, finding.expected))

@@ -30,7 +30,8 @@ _ALIKE = 1.5  # a client may have so many times the requests of its calibration 
 
 
 def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
-    """With several cells the gain may be shown over all of them together, in a cell whose own estimate is a gain."""
+    """Judge the time per token. With several cells the gain may be shown over all of them together, in a cell whose own
+    estimate is a gain."""
     threshold = rule.threshold(case)
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
     if alone.outcome is not Outcome.UNDECIDED or overall is None or alone.value is None or alone.value >= limit:

@@ -84,7 +84,7 @@ def canonical(flag: str) -> str:
 
 @dataclass(frozen=True)
 class Flag:
-    """One flag on the line: ``written`` as it stands, token ``index``, and ``value_index`` when its value is apart."""
+    """A flag on the line: ``written`` as it stands, token ``index``, and ``value_index`` when its value is apart."""
 
     name: str
     written: str

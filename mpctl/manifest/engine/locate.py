@@ -91,7 +91,7 @@ _NO_ENGINE_HINT = "start vLLM with `vllm serve` or `python -m vllm.entrypoints.o
 
 @dataclass(frozen=True)
 class ArgumentToken:
-    """One word of the engine's command line.
+    """A word of the engine's command line.
 
     ``item`` is the list item it stands in, item ``index`` of ``listing``; ``word`` is set when that item is a shell
     script. ``expanded``: its text depends on the environment or the shell. ``names``: the variables it mentions.

@@ -34,7 +34,7 @@ class ManifestFile:
 
 @dataclass(frozen=True)
 class Adapter:
-    """One kind of service.
+    """A kind of service.
 
     ``apis``: the versions that are read, the newest first. ``own``: the kind's name belongs to this API alone, so the
     same name under another API is an error. ``serves`` tells an engine from any other object of the kind.

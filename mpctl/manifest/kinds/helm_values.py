@@ -29,7 +29,7 @@ _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 @dataclass(frozen=True)
 class Layout:
-    """One list of arguments: under ``key`` of ``home``. ``model``, ``image``: where the values name them."""
+    """A list of arguments: under ``key`` of ``home``. ``model``, ``image``: where the values name them."""
 
     name: str
     home: View

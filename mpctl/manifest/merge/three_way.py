@@ -122,7 +122,7 @@ def _same_speculation(first: str, second: str) -> bool:
 
 @dataclass
 class _Merge:
-    """One attempt; ``base`` of each call is what changes inside a shell script are told from."""
+    """An attempt; ``base`` of each call is what changes inside a shell script are told from."""
 
     recorded: Sequence[str]
     clashes: list[Clash] = field(default_factory=list)

@@ -86,7 +86,7 @@ def _append(editor: Editor, pairs: list[Pair]) -> None:
 
 
 def _words(pairs: list[Pair], *, joined: bool) -> list[tuple[str, ...]]:
-    """One group per flag: what belongs on one line of a script."""
+    """A group per flag: what belongs on one line of a script."""
     return [(f"{flag}={value}",) if joined else (flag, value) for flag, value in pairs]
 
 

@@ -32,7 +32,7 @@ _KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 @dataclass(frozen=True)
 class Slot:
-    """One place on the line that holds (part of) the setting.
+    """A place on the line that holds (part of) the setting.
 
     ``path``: the keys after the dots; ``listed``: written as ``key+ a,b``.
     """

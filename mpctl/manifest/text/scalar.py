@@ -25,7 +25,7 @@ _HEX = {"x": 2, "u": 4, "U": 8}
 
 @dataclass(frozen=True)
 class Piece:
-    """One character of a value and the span of the file that spells it."""
+    """A character of a value and the span of the file that spells it."""
 
     char: str
     start: int

@@ -28,7 +28,7 @@ class ShellError(ValueError):
 
 @dataclass(frozen=True)
 class ShellWord:
-    """One word: ``start:end`` in the script, ``text`` after quoting, ``ends[i]`` where character i of it ends.
+    """A word: ``start:end`` in the script, ``text`` after quoting, ``ends[i]`` where character i of it ends.
 
     ``expanded``: the shell fills in part of it. ``names``: the variables it mentions.
     """

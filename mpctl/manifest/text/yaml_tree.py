@@ -42,7 +42,7 @@ _PLAIN: dict[str, Any] = {**dict.fromkeys(_NULLS), "true": True, "false": False}
 
 @dataclass(frozen=True)
 class Scalar:
-    """One scalar; ``style`` is '' for plain, or the character that opens it. ``flow``: it stands inside [] or {}."""
+    """A scalar; ``style`` is '' for plain, or the character that opens it. ``flow``: it stands inside [] or {}."""
 
     value: str
     style: str
@@ -93,7 +93,7 @@ Node: TypeAlias = Scalar | Sequence | Mapping | Alias
 
 @dataclass(frozen=True)
 class Document:
-    """One document: its root, and the nodes that an alias repeats elsewhere (editing those changes two places)."""
+    """A document: its root, and the nodes that an alias repeats elsewhere (editing those changes two places)."""
 
     root: Node
     repeated: tuple[Node, ...]

@@ -32,7 +32,7 @@ def asks_for(spec: Spec, fact: str) -> bool:
 
 
 def unknowns(spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
-    """One line per check that could not be made, or only in part, with the facts it lacks."""
+    """A line per check that could not be made, or only in part, with the facts it lacks."""
     lines = []
     for rule in RULES:
         missing = rule.unknown_facts(spec, facts)
@@ -44,7 +44,7 @@ def unknowns(spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Check:
-    """One check of a draft with its target; ``text`` says what was found or which facts are missing."""
+    """A check of a draft with its target; ``text`` says what was found or which facts are missing."""
 
     id: str
     verdict: CheckVerdict

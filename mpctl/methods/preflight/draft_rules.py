@@ -96,7 +96,7 @@ def _has_parallel_form(spec: Spec) -> bool:
 
 
 def _parallel_drafting(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-    """One pass fills its places with a mask token that the draft's configuration names; without, the engine exits."""
+    """A pass fills its places with a mask token that the draft's configuration names; without, the engine exits."""
     if _in_one_pass(spec):
         names = "mask_token_id, pard_token or ptd_token_id"
         reason = f"'{spec.draft}' names no mask token ({names}), and the engine exits at start-up without one"

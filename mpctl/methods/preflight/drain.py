@@ -1,4 +1,5 @@
-"""Whether users' requests survive a pod that stops, and answers the route to it. Pure: a pod template in, gaps out.
+"""Checks whether users' requests survive a pod that stops, and answers the route to it. Pure: a pod template in, gaps
+out.
 
 A pod that is deleted leaves its Service's endpoints and runs its preStop hook at the same time; then the engine gets
 SIGTERM, and SIGKILL when the grace period since the deletion is over. Gateways learn of the endpoint seconds later, so
@@ -144,7 +145,7 @@ class RouteLimit:
 
     @property
     def cuts(self) -> bool:
-        """Whether long answers are cut, or may be by a gateway's own default."""
+        """Return whether long answers are cut, or may be by a gateway's own default."""
         return self.seconds is None or 0 < self.seconds <= SHORT_S
 
     @property

@@ -60,7 +60,8 @@ def _text(*flags: str) -> Callable[[str], Feature]:
 
 
 def _prefix_caching(_: str) -> Feature:
-    """Whether models with recurrent layers cache prefixes depends on the release, so their layers must be known."""
+    """Ask for the layers: whether models with recurrent ones cache prefixes depends on the release, so their layers
+    must be known."""
 
     def feature(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
         if facts.prefix_caching is False:
@@ -161,7 +162,7 @@ _BY = {"thread": "by its thread", "merge-date": "by the date of the merge", "unk
 
 @dataclass(frozen=True)
 class KnownBadRow:
-    """One combination that fails. Empty ``methods`` or ``models``: every one."""
+    """A combination that fails. Empty ``methods`` or ``models``: every one."""
 
     id: str
     engine: str

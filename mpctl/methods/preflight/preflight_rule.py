@@ -106,7 +106,7 @@ def speculates(spec: Spec) -> bool:
 
 @dataclass(frozen=True)
 class PreflightRule:
-    """One check; ``source`` and ``todo`` go into its findings."""
+    """A check; ``source`` and ``todo`` go into its findings."""
 
     id: str
     judge: Judge

@@ -39,7 +39,7 @@ from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBase
 
 
 class KubernetesPlatform:
-    """One InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet."""
+    """An InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet."""
 
     name = "kubernetes"
     replaces_pods_itself = True

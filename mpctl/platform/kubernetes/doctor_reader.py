@@ -24,7 +24,7 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import ObjectKind
 from mpctl.platform.kubernetes.api.objects import owner_of
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of, look_alike, owned_by
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 
 KSERVE_NAMESPACE = "kserve"
 _AT_ONCE = 6  # requests; client-go's default is 5 per second with bursts of 10
@@ -156,7 +156,7 @@ def _unfinished(ledgers: Sequence[Json], unread: dict[str, str]) -> dict[tuple[s
     unfinished = {}
     for (namespace, service), items in entries.items():
         try:
-            operation = open_operation(entries_of(ledger_of(items), service))
+            operation = unfinished_operation(entries_of(ledger_of(items), service))
         except MpctlError as error:
             unread[f"ledger of {namespace}/{service}"] = error.message
             continue

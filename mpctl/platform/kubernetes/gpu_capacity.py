@@ -122,7 +122,7 @@ def exclusion_reason(pod_spec: Json, node: Json) -> str:
 
 
 def _tolerates(toleration: Json, taint: Json) -> bool:
-    """As the scheduler decides: an empty effect or key means any, the key only with Exists."""
+    """Decide as the scheduler does: an empty effect or key means any, the key only with Exists."""
     if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
         return False
     if toleration.get("operator") == "Exists":
@@ -330,7 +330,7 @@ def _with_defaults(pod: Json, ranges: Sequence[Json]) -> Json:
 
 
 def _pod_amounts(pod: Json) -> Amounts:
-    """What a quota counts of one pod."""
+    """Return what a quota counts of one pod."""
     amounts: Amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
     for name, value in _total(pod, "requests").items():
         amounts[f"requests.{name}"] = value

@@ -1,4 +1,4 @@
-"""One operator at a time: a coordination.k8s.io Lease, renewed by a thread while it is held.
+"""A Lease of coordination.k8s.io for one operator at a time, renewed by a thread while it is held.
 
 The time that a Lease claims decides nothing: clocks differ, and whoever may write Leases may write any time. A holder
 is dead when its identity and heartbeat have not changed for a lease's duration by this machine's monotonic clock. A
@@ -320,7 +320,7 @@ class Lease:
             self._pause(_WATCH_S)
 
     def _is_known_dead(self, holder: Holder) -> bool:
-        """Whether a holder that was read just now is dead, as far as earlier reads tell."""
+        """Return whether a holder that was read just now is dead, as far as earlier reads tell."""
         if self._read is None or self._read[0] != holder.heartbeat:
             self._read = holder.heartbeat, self._elapsed()
         return process_is_gone(holder.process) or self._elapsed() - self._read[1] >= DURATION_S

@@ -72,8 +72,8 @@ def metadata_of(namespace: str, service: str, name: str, part: str) -> Json:
 
 
 def owned_by(item: Json, service: str) -> bool:
-    """Whether a ControllerRevision is of a service's history. Until 0.9 they had no controller, as has one that its
-    StatefulSet or DaemonSet left behind, whose ``data`` is a template."""
+    """Return whether a ControllerRevision is of a service's history. Until 0.9 they had no controller, as has one that
+    its StatefulSet or DaemonSet left behind, whose ``data`` is a template."""
     metadata = item["metadata"]
     labels = metadata.get("labels") or {}
     if labels.get(names.SERVICE_LABEL) != names.label_of(service):
@@ -134,7 +134,7 @@ def naming(newest: NewestEntry | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Appended:
-    """What an object of the ledger holds, as records."""
+    """The content of an object of the ledger, as records."""
 
     entries: tuple[Any, ...]
     revisions: tuple[Json, ...] = ()
@@ -189,7 +189,7 @@ class Appended:
 
 @dataclass(frozen=True)
 class LedgerObject:
-    """One object of the ledger that counts: ``item`` as the server has it."""
+    """An object of the ledger that counts: ``item`` as the server has it."""
 
     item: Json
     appended: Appended
@@ -202,7 +202,7 @@ class LedgerObject:
 
     @property
     def is_folded(self) -> bool:
-        """Whether it stands for others."""
+        """Return whether it stands for others."""
         name = str(self.item["metadata"]["name"])
         return name == names.folded_name(names.service_of_ledger(name), self.appended.first, self.appended.last)
 

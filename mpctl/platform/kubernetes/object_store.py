@@ -1,4 +1,4 @@
-"""One service's history in the cluster, apart from the service: implements ``mpctl.rollout.ports.Store``.
+"""A service's history in the cluster, apart from the service: implements ``mpctl.rollout.ports.Store``.
 
 The ledger is ControllerRevisions, one per append, which also holds the revisions that its entries name and the seals of
 records that were kept since the last one. The API server refuses any later change to their data, and the namespace's

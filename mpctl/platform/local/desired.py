@@ -53,11 +53,11 @@ class Desired(Record):
     lifeline: Process | None = None  # a process without which the service must not stay up (demo, tests)
 
     def with_arm(self, arm_id: str, arm: DesiredArm) -> Desired:
-        """With one more arm."""
+        """Return the state with one more arm."""
         return replace(self, arms={**self.arms, arm_id: arm})
 
     def only(self, arm_id: str) -> Desired:
-        """With that arm alone.
+        """Return the state with that arm alone.
 
         Raises:
             Conflict: it is missing.

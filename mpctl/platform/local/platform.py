@@ -50,7 +50,7 @@ _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Ph
 
 
 class LocalPlatform:
-    """One service of this machine. ``supervises``: reading an arm replaces a supervisor that is gone, which a command
+    """A service of this machine. ``supervises``: reading an arm replaces a supervisor that is gone, which a command
     that
     changes the service needs; otherwise reading changes nothing."""
 

@@ -154,7 +154,7 @@ MAX_PAUSE_S = 60.0
 
 
 class Supervisor:
-    """One service's engines. :meth:`tick` is one round: read what should be, make it so, report."""
+    """A service's engines. :meth:`tick` is one round: read what should be, make it so, report."""
 
     def __init__(self, directory: Path, me: Process) -> None:
         self._directory = directory
@@ -183,7 +183,7 @@ class Supervisor:
             await self._router.close()
 
     async def tick(self) -> bool:
-        """One round; False when there is nothing left to keep."""
+        """A round; False when there is nothing left to keep."""
         self._desired = desired = read_desired(self._directory)
         if desired is not None and desired.lifeline and alive(desired.lifeline) is None:
             (self._directory / DESIRED).unlink(missing_ok=True)  # without its lifeline the service is down

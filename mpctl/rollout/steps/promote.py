@@ -62,7 +62,7 @@ def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], No
 
 
 def settle_behind_retained(context: Context, operation: Operation) -> Settled:
-    """As :func:`settle`, while the retained baseline has the traffic and may stop."""
+    """Settle as :func:`settle` does, while the retained baseline has the traffic and may stop."""
     return settle(context, operation, meanwhile=RouteReturn(context, operation).check)
 
 

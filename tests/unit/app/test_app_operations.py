@@ -21,7 +21,7 @@ from mpctl.app.session import base
 from mpctl.errors import Cancelled, Conflict, InputError
 from mpctl.methods import Spec
 from mpctl.rollout import runner
-from mpctl.rollout.operation import Ending, open_operation
+from mpctl.rollout.operation import Ending, unfinished_operation
 
 QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
@@ -146,7 +146,7 @@ def test_an_operation_of_another_user_is_shown_and_asked_about_before_it_is_resu
 
 def test_a_plan_that_would_write_more_than_engine_arguments_is_refused_and_names_the_fields():
     session = crashed_at("before promote")
-    operation = open_operation(session.store.entries()).read(session.store.revisions())
+    operation = unfinished_operation(session.store.entries()).read(session.store.revisions())
     evil = operation.plan.goal.text.replace("image:", "securityContext: {privileged: true}\n      image:")
     plan = replace(operation.plan, goal=replace(operation.plan.goal, text=evil))
     with pytest.raises(Conflict, match=r"would also write .*securityContext"):

@@ -11,7 +11,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
 
 from mpctl.errors import MpctlError
 from mpctl.rollout import runner
-from mpctl.rollout.operation import Ending, open_operation
+from mpctl.rollout.operation import Ending, unfinished_operation
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, Phase
 from mpctl.rollout.steps.promote import Retained
@@ -128,7 +128,7 @@ def test_the_kept_arm_is_looked_at_while_the_service_starts():
 
     def watch(where):
         nonlocal looks
-        present = open_operation(memory.context.store.entries())
+        present = unfinished_operation(memory.context.store.entries())
         if where == "state" and present and present.begun == "settle":
             looks += 1
             beside = memory.disk.engines[BESIDE]

@@ -14,7 +14,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, NGRAM, NONE, plan
 from mpctl.errors import MpctlError, Tampered
 from mpctl.gate.policy import Policy
 from mpctl.rollout.ledger import Entry, Event, read_ledger
-from mpctl.rollout.operation import Ending, Operation, open_operation, operations
+from mpctl.rollout.operation import Ending, Operation, operations, unfinished_operation
 from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Revision, text_digest
@@ -189,7 +189,7 @@ def test_an_operation_is_what_its_entries_say():
             begun="start",
         ),
     )
-    assert open_operation(FOUR).id == "rollout-1"
+    assert unfinished_operation(FOUR).id == "rollout-1"
     closed = Entry.after(
         FOUR[-1],
         at=AT,
@@ -200,14 +200,14 @@ def test_an_operation_is_what_its_entries_say():
     )
     (operation,) = operations([*FOUR, closed])
     assert (operation.ending, operation.detail, operation.begun) == (Ending.ROLLED_BACK, "why", "")
-    assert open_operation([*FOUR, closed]) is None
-    assert open_operation([]) is None
+    assert unfinished_operation([*FOUR, closed]) is None
+    assert unfinished_operation([]) is None
 
 
 def test_of_two_unfinished_operations_the_later_one_counts():
     back = plan(Strategy.SIDE_BY_SIDE, undoes="rollout-1").to_record()
     later = Entry.after(FOUR[-1], at=AT, operation="rollback-2", event=Event.OPENED, who="x", data={"plan": back})
-    assert open_operation([*FOUR, later]).id == "rollback-2"
+    assert unfinished_operation([*FOUR, later]).id == "rollback-2"
 
 
 def test_no_entry_of_the_ledger_contains_a_manifest():

@@ -10,7 +10,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
 
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_retire
-from mpctl.rollout.operation import Operation, open_retirement
+from mpctl.rollout.operation import Operation, unfinished_retirement
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.revision import Manifest
 
@@ -20,7 +20,7 @@ def retire(memory):
     live = memory.live()
     request = plan(Strategy.SIDE_BY_SIDE, kind=Kind.RETIRE, baseline=live.text, goal=live.text)
     beside = request if BESIDE in memory.disk.engines else None
-    decision = decide_retire(beside, live, memory.unfinished(), open_retirement(memory.disk.ledger))
+    decision = decide_retire(beside, live, memory.unfinished(), unfinished_retirement(memory.disk.ledger))
     if decision.act is not Act.ALREADY:
         runner.run(memory.context, decision.operation or runner.open_plan(memory.context, decision.plan))
 
@@ -47,7 +47,7 @@ def test_a_rollback_after_an_interrupted_retirement_undoes_the_rollout():
         again = guard(memory.again())
         rollback(again)
         check(again, BASELINE_TEXT)
-        assert open_retirement(again.disk.ledger) is None, f"boundary {boundary}"
+        assert unfinished_retirement(again.disk.ledger) is None, f"boundary {boundary}"
         rollback(again)
         check(again, BASELINE_TEXT)  # the same command again is already done
     assert len(left) > 5

@@ -13,7 +13,7 @@ from mpctl.app.session.base import EngineCounters, Session
 from mpctl.app.session.service_status import Status
 from mpctl.manifest import Service, load
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import open_operation
+from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Phase
 
 MANIFEST = """\
@@ -118,7 +118,7 @@ class MemorySession(Session):
         disk = self.memory.disk
         arms = tuple(self.platform.state(Arm(engine.manifest)) for engine in disk.engines.values())
         return Status(
-            *("chat", "svc", "ngram", None, "http://svc", disk.routed, arms, open_operation(disk.ledger)),
+            *("chat", "svc", "ngram", None, "http://svc", disk.routed, arms, unfinished_operation(disk.ledger)),
             holder=None,
             supervised=True,
             problems=(),

@@ -32,7 +32,7 @@ from mpctl.methods import Spec
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Decision, History, decide_rollback
 from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
-from mpctl.rollout.operation import open_operation, operations
+from mpctl.rollout.operation import operations, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import (
     Arm,
@@ -509,7 +509,7 @@ class MemoryWorld:
         return Live("svc", "chat", self.disk.text, text_digest(self.disk.text), self.disk.routed)
 
     def unfinished(self):
-        return open_operation(self.disk.ledger)
+        return unfinished_operation(self.disk.ledger)
 
     def operations(self):
         return operations(self.disk.ledger)

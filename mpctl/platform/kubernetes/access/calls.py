@@ -59,12 +59,12 @@ class CallRow:
 
     @property
     def resource(self) -> str:
-        """As a Role names it: ``pods/log``."""
+        """Return the name that a Role uses: ``pods/log``."""
         return f"{self.kind.plural}/{self.subresource}" if self.subresource else self.kind.plural
 
     @property
     def call(self) -> str:
-        """As messages name it: ``get pods/log``, ``list leases.coordination.k8s.io``."""
+        """Return the name that messages use: ``get pods/log``, ``list leases.coordination.k8s.io``."""
         return f"{self.verb} {self.resource}{f'.{self.kind.group}' if self.kind.group else ''}"
 
     @property

@@ -174,7 +174,7 @@ def _granted(kind: str, name: str, namespace: str | None, rules: list[Json], to:
 
 
 def to_yaml(documents: Sequence[Json]) -> str:
-    """One YAML text for ``kubectl apply -f -``."""
+    """A YAML text for ``kubectl apply -f -``."""
     import yaml
 
     class Plain(yaml.SafeDumper):

@@ -1,4 +1,4 @@
-"""What the API server answers: objects, conditions, and refusals as mpctl errors. Pure.
+"""Answers of the API server: objects, conditions, and refusals as mpctl errors. Pure.
 
 Callers act on three classes: an object that exists already, a stale version, and a write with an unknown outcome.
 """

@@ -105,7 +105,7 @@ class RecentReads:
 
 
 class Client:
-    """One API server as one user. Safe to use from several threads.
+    """An API server as one user. Safe to use from several threads.
 
     ``namespace``: of the context. ``reads`` and ``writes`` count requests sent, for tests and the debug log. ``guard``
     is called before every write but a Lease's own, and raises when the service is no longer ours to change.
@@ -376,7 +376,7 @@ class Client:
     def _send(
         self, method: Method, path: str, query: Mapping[str, str], body: Json | None, content_type: str
     ) -> Response | NoResponse:
-        """One request.
+        """A request.
 
         Raises:
             MpctlError: it can never be answered: the server's address or its certificates cannot be used.

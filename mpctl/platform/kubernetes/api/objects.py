@@ -1,4 +1,4 @@
-"""What changed an object, and who: comparison field by field, managed fields, owners. Pure.
+"""Changes of an object and their authors: comparison field by field, managed fields, owners. Pure.
 
 Argo CD, Flux, Helm, Terraform or a controller may own an object. A change past such an owner does not last: Argo CD and
 Flux revert it within minutes, Helm and Terraform at their next run, a controller at once. The change belongs into the
@@ -131,7 +131,7 @@ class Owner:
 
     @property
     def title(self) -> str:
-        """As messages name it."""
+        """Return the name that messages use."""
         return f"{self.tool} ({self.name})" if self.name else self.tool
 
     @property

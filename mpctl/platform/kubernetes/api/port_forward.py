@@ -92,7 +92,7 @@ class Forwards:
 
 
 class Forward:
-    """One listener."""
+    """A listener."""
 
     def __init__(self, client: Client, namespace: str, pod: str, port: int, listener: socket.socket) -> None:
         self._client = client

@@ -123,7 +123,7 @@ class Routes:
         self._put(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
 
     def require_mirrored(self, record: Mapping[str, Any], percent: int) -> None:
-        """As :meth:`require_shifted`, for :meth:`mirror`."""
+        """Refuse as :meth:`require_shifted` does, for :meth:`mirror`."""
         self._require(record, mirrored(self._recorded(record), self._service, self._candidate, percent))
 
     def _put(self, record: Mapping[str, Any], spec: Json) -> None:

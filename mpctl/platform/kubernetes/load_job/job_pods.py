@@ -195,7 +195,7 @@ class LoadPods:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
 
     def _read_pods(self) -> list[Json]:
-        """By the Job's uid: the pods of one that was removed may still be there under the same names."""
+        """Read the pods by the Job's uid: those of one that was removed may still be there under the same names."""
         pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
         alive = [pod for pod in pods if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]]
         return sorted(alive, key=lambda pod: int((pod["metadata"].get("labels") or {}).get(INDEX_LABEL, "0")))
@@ -236,7 +236,7 @@ class LoadPods:
             raise BlockLost(f"{self.title}: {missing} was deleted", hint="run the same command again")
 
     def ask(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """One question to a pod, asked again while the pods are there: its status and its JSON.
+        """A question to a pod, asked again while the pods are there: its status and its JSON.
 
         Raises:
             BlockLost: a pod is gone, or this one is silent for too long.

@@ -1,4 +1,4 @@
-"""What a change needs to know of a kind of service, and what kinds do alike. Pure but for the reads of layers.
+"""The knowledge of a kind of service that a change needs, and what kinds do alike. Pure but for the reads of layers.
 
 Each kind is a :class:`KindShape`: ``kserve`` has the InferenceService and its Knative mode, ``llm`` the
 LLMInferenceService, ``shapes`` the Deployment and the LeaderWorkerSet without KServe, and the table of all.

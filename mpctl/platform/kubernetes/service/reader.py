@@ -110,8 +110,8 @@ class ServiceReader:
         return self.client.get(self.resource, name, self.namespace)
 
     def is_defined(self) -> bool:
-        """Whether the cluster knows the service's kind: the definition of KServe's kinds can be removed. True where
-        that may not be read."""
+        """Return whether the cluster knows the service's kind: the definition of KServe's kinds can be removed. True
+        where that may not be read."""
         try:
             return self.client.list(self.resource, self.namespace) is not None
         except NotPermitted:

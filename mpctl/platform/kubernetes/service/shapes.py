@@ -55,7 +55,7 @@ class DeploymentShape(KindShape):
         raise no_route(f"{title} is none of KServe's: a candidate has no Service that a route could name")
 
     def candidate_spec(self, record: Mapping[str, Any], pods: int, marks: Mapping[str, str]) -> Json:
-        """Its pods have labels that no Service and no selector of the service's own finds: requests reach them only
+        """Label the pods so that no Service and no selector of the service's own finds: requests reach them only
         where mpctl sends them."""
         template = record["spec"]["template"]
         metadata = template.get("metadata") or {}

@@ -43,7 +43,7 @@ def down(monkeypatch):
         monkeypatch.setattr(module, "LocalSession", lambda namespace, name, console: services_by_name[name])
         monkeypatch.setattr(module, "stop_orphans", lambda: ("orphan",))
         monkeypatch.setattr(
-            module, "open_operation", lambda entries: SimpleNamespace(id="rollout-1") if entries else None
+            module, "unfinished_operation", lambda entries: SimpleNamespace(id="rollout-1") if entries else None
         )
         return module.down(Place(), None, LocalDownRequest(every=True, **asked))
 
