@@ -152,7 +152,7 @@ _ARMS = ("baseline", "candidate")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class RunComparison:
     """Two arms with the gate's verdict; ``differences`` between their measurements were overridden."""
 
     run: Run
@@ -161,7 +161,7 @@ class Comparison:
     differences: tuple[str, ...]
 
 
-def compare(request: CompareRequest) -> Comparison:
+def compare(request: CompareRequest) -> RunComparison:
     """Judge the two arms of one measurement, or one arm of each of two.
 
     Raises:
@@ -174,7 +174,7 @@ def compare(request: CompareRequest) -> Comparison:
         run, differing = _combined(request.first, request.second, force=request.force)
     policy = read_policy(request.policy_file) if request.policy_file else None
     analysis, verdict = judge_run(run, policy)
-    return Comparison(run, analysis, verdict, differing)
+    return RunComparison(run, analysis, verdict, differing)
 
 
 def _both_arms(text: str) -> Run:

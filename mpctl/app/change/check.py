@@ -95,8 +95,14 @@ class Preflight:
             no_memory = str(error) if spec.draft is not None else ""
         of_memory = memory_findings(memory) if memory else ()
         known_bad = load_known_bad(request.known_bad)
-        of_rules = (*preflight_findings(spec, facts), *known_bad.findings(spec, facts))
-        every = (*self.notes, *of_rules, *staging_findings(self.staged.plan), *of_memory)
+        of_rules, matches, lacking = preflight_findings(spec, facts), match(spec, facts), unknowns(spec, facts)
+        every = (
+            *self.notes,
+            *of_rules,
+            *known_bad.findings(spec, facts),
+            *staging_findings(self.staged.plan),
+            *of_memory,
+        )
         findings = ordered(
             replace(finding, severity="refuse")
             if finding.id in request.refused and finding.severity == "warn"
@@ -111,13 +117,13 @@ class Preflight:
             )
         unread = (reason for reason in (target.checkpoint.unread, draft.unread) if reason)
         unchecked = (
-            *unknowns(spec, facts),
+            *lacking,
             *known_bad.unchecked(spec, facts),
             *(f"files: {reason}" for reason in unread),
         )
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
-        return Checked(findings, unchecked, match(spec, facts), memory)
+        return Checked(findings, unchecked, matches, memory)
 
 
 def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:

@@ -20,7 +20,7 @@ RATIOS = ("throughput", "time per token")  # rules of the gate
 
 
 @dataclass(frozen=True)
-class History:
+class ServiceHistory:
     """``live``: the number of the revision that is the live manifest; None when none is. ``served``: numbers of those
     that were live; the others are candidates that were not promoted. ``absence``: why the service itself is not
     found."""
@@ -102,12 +102,12 @@ def measured_ratios(operation: Operation) -> tuple[MeasuredRatio, ...]:
     return tuple(ratios)
 
 
-def read_history(session: Session) -> History:
+def read_history(session: Session) -> ServiceHistory:
     """All revisions and operations, oldest first, and the gaps in them."""
     revisions, entries = session.store.revisions(), session.store.entries()
     text = session.platform.live_text()
     live = max((r.number for r in revisions if r.text == text), default=None)
-    return History(
+    return ServiceHistory(
         revisions,
         operations(entries),
         live,

@@ -18,7 +18,7 @@ from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 
 
 @dataclass(frozen=True)
-class Preflight:
+class PreflightAnswer:
     """A checked change. ``opinion``: of the installed vLLM, where it was asked."""
 
     name: str
@@ -43,7 +43,7 @@ class Preflight:
         }
 
 
-def preflight(source: Source, request: PreflightRequest) -> Preflight:
+def preflight(source: Source, request: PreflightRequest) -> PreflightAnswer:
     """Prepare the change and collect what speaks against it.
 
     Raises:
@@ -51,7 +51,7 @@ def preflight(source: Source, request: PreflightRequest) -> Preflight:
     """
     change = prepare(source, request.speculation)
     opinion = engine_opinion(change.spec.config() or {}) if request.ask_engine else None
-    return Preflight(source.name, source.namespace, change, opinion)
+    return PreflightAnswer(source.name, source.namespace, change, opinion)
 
 
 class Rendered(NamedTuple):

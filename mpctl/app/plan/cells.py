@@ -16,7 +16,7 @@ from mpctl.staging.catalogue import Catalogue, Draft
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredCell:
     """A question with the table that answers it."""
 
     question: Question
@@ -31,15 +31,15 @@ class Answered:
 class Answers:
     """All of a file, in its order."""
 
-    cells: tuple[Answered | Unanswerable, ...]
+    cells: tuple[AnsweredCell | Unanswerable, ...]
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
         return {"cells": [_record(cell) for cell in self.cells]}
 
 
-def _record(cell: Answered | Unanswerable) -> dict[str, Any]:
-    if isinstance(cell, Answered):
+def _record(cell: AnsweredCell | Unanswerable) -> dict[str, Any]:
+    if isinstance(cell, AnsweredCell):
         return cell.to_record()
     return {"id": cell.id, "refused": {"reason": cell.reason, "hint": cell.hint}}
 
@@ -53,10 +53,12 @@ def run(file: str, catalogue: str | None) -> Answers:
     questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
     posterior = fitted()
 
-    def answered(question: Question | Unanswerable) -> Answered | Unanswerable:
+    def answered(question: Question | Unanswerable) -> AnsweredCell | Unanswerable:
         if isinstance(question, Unanswerable):
             return question
-        return Answered(question, table(question.cell, question.concurrency, question.ks, posterior, question.pairs))
+        return AnsweredCell(
+            question, table(question.cell, question.concurrency, question.ks, posterior, question.pairs)
+        )
 
     return Answers(tuple(map(answered, questions)))
 

@@ -73,7 +73,7 @@ def choose_best(
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPrediction:
     """A ratio of a rollout: predicted with its band, measured with its interval."""
 
     operation: str
@@ -102,11 +102,11 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Record:
+class PredictionRecord:
     """All of a service, the oldest first. ``without``: rollouts that measured and had no prediction."""
 
     service: str
-    checked: tuple[Checked, ...]
+    checked: tuple[CheckedPrediction, ...]
     without: tuple[str, ...]
 
     def to_record(self) -> dict[str, Any]:
@@ -120,9 +120,9 @@ class Record:
         }
 
 
-def read_record(session: Session) -> Record:
+def read_record(session: Session) -> PredictionRecord:
     """Compare predictions with measurements over all rollouts of a service."""
-    checked: list[Checked] = []
+    checked: list[CheckedPrediction] = []
     without = []
     for operation in rollouts_of(session):
         source = measured_by(session, operation)
@@ -142,7 +142,7 @@ def read_record(session: Session) -> Record:
             ):
                 if answer is not None and interval is not None and interval.value:
                     checked.append(
-                        Checked(
+                        CheckedPrediction(
                             operation.id,
                             operation.plan.spec_text,
                             float(cell.cell.concurrency),
@@ -153,4 +153,4 @@ def read_record(session: Session) -> Record:
                             ending,
                         )
                     )
-    return Record(f"{session.namespace}/{session.name}", tuple(checked), tuple(without))
+    return PredictionRecord(f"{session.namespace}/{session.name}", tuple(checked), tuple(without))

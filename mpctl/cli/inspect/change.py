@@ -15,7 +15,7 @@ from mpctl.errors import InputError
 if TYPE_CHECKING:
     from mpctl.app.change import Change
     from mpctl.app.change.source import FileSource
-    from mpctl.app.inspect.preflight import Preflight
+    from mpctl.app.inspect.preflight import PreflightAnswer
 
 _FAILED = 2  # of diff: 1 means that something differs
 _WIDTH = 100
@@ -139,7 +139,7 @@ def _open_manifest(
     return FileSource(file, name, runtimes=shared_runtime)
 
 
-def _remarks(context: CliContext, checked: Preflight) -> None:
+def _remarks(context: CliContext, checked: PreflightAnswer) -> None:
     terminal, change = context.terminal, checked.change
     if not change.findings and context.output in ("table", "wide"):
         terminal.note(f"no finding against {change.spec.describe()} on {checked.name}")

@@ -13,7 +13,7 @@ from mpctl.errors import InputError
 from mpctl.rollout.operation import Ending
 
 if TYPE_CHECKING:
-    from mpctl.app.inspect.history import History
+    from mpctl.app.inspect.history import ServiceHistory
     from mpctl.app.session.base import Session
     from mpctl.rollout.operation import Operation
     from mpctl.rollout.revision import Revision
@@ -118,7 +118,7 @@ def _show_revision(context: CliContext, revision: Revision, *, show_secrets: boo
         context.terminal.exact(text)
 
 
-def history_table(history: History, now: datetime, *, wide: bool) -> str:
+def history_table(history: ServiceHistory, now: datetime, *, wide: bool) -> str:
     """Revisions, then operations; empty when there is neither."""
     if not history.operations and not history.revisions:
         return ""
@@ -158,7 +158,7 @@ def _reason(operation: Operation, *, wide: bool) -> str:
     return rules or operation.detail.partition(":")[0]
 
 
-def _row(revision: Revision, history: History, now: datetime) -> list[str]:
+def _row(revision: Revision, history: ServiceHistory, now: datetime) -> list[str]:
     from mpctl.rollout.revision import spec_text
 
     shown = (age(revision.created, now), history.status(revision), spec_text(revision.spec), history.why(revision))

@@ -11,12 +11,12 @@ import re
 from mpctl.methods.keys import is_int
 from mpctl.methods.preflight.preflight_rule import (
     NAMES_NO_SCHEME,
+    Fires,
     PreflightRule,
     RuleOutcome,
     ServiceFacts,
     both,
     drafts_with_weights,
-    fires,
     method_of,
     names_draft,
     setting,
@@ -244,7 +244,7 @@ PAIR_RULES = (
     # Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst.
     PreflightRule(
         "tokenizer-mismatch",
-        fires(
+        Fires(
             "refuse",
             "the draft's tokenizer ({facts.draft_tokenizer_digest:.12}) is not the target's "
             "({facts.target_tokenizer_digest:.12})",
@@ -258,7 +258,7 @@ PAIR_RULES = (
     # Added tokens carry the turns of a chat; a draft with others proposes them wrongly at every turn.
     PreflightRule(
         "added-tokens-mismatch",
-        fires(
+        Fires(
             "refuse",
             "the draft's added tokens ({facts.draft_added_tokens_digest:.12}) are not the target's "
             "({facts.target_added_tokens_digest:.12})",
@@ -272,7 +272,7 @@ PAIR_RULES = (
     # A head built for hidden states of another width cannot be loaded, or reads them wrongly.
     PreflightRule(
         "hidden-size-mismatch",
-        fires(
+        Fires(
             "refuse",
             "the head expects hidden states {facts.draft_expects_hidden} wide, the target's are {facts.target_hidden}",
             lambda spec, facts: facts.target_hidden != facts.draft_expects_hidden,
@@ -285,7 +285,7 @@ PAIR_RULES = (
     # The draft reads the target's token ids, so both need a vocabulary of the same size.
     PreflightRule(
         "vocabulary-mismatch",
-        fires(
+        Fires(
             "refuse",
             "the draft reads {facts.draft_reads_vocab} tokens, the target's vocabulary has {facts.target_vocab}",
             lambda spec, facts: (
@@ -338,7 +338,7 @@ PAIR_RULES = (
     # A head learns the wrapping of prompts too; another chat template makes every prompt new to it.
     PreflightRule(
         "chat-template-mismatch",
-        fires(
+        Fires(
             "warn",
             "the chat template beside the head is not the one this target is served with",
             lambda spec, facts: facts.target_template_digest != facts.draft_template_digest,
@@ -375,7 +375,7 @@ RULES = (
     ),
     PreflightRule(
         "family-mismatch",
-        fires(
+        Fires(
             "warn", "the draft is of family {facts.draft_family}, the target of {facts.target_family}", _family_mismatch
         ),
         source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
@@ -403,7 +403,7 @@ RULES = (
     # Each head drafts one token. The engine makes K heads, and exits at start-up where the draft holds fewer.
     PreflightRule(
         "medusa-heads",
-        fires(
+        Fires(
             "refuse",
             "K={spec.k}, and the draft holds {facts.medusa_heads} heads",
             lambda spec, facts: (spec.k or 0) > (facts.medusa_heads or 0),
@@ -416,7 +416,7 @@ RULES = (
     # Most checkpoints carry one MTP layer; a larger K runs it again on its own guess.
     PreflightRule(
         "mtp-repeated-layer",
-        fires(
+        Fires(
             "note",
             "K={spec.k} runs the target's {facts.target_mtp_layers} MTP layers more than once",
             lambda spec, facts: 0 < (facts.target_mtp_layers or 0) < (spec.k or 0),

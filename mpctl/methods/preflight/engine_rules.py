@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from mpctl.methods.keys import KEYS, is_int
 from mpctl.methods.preflight.preflight_rule import (
     Condition,
+    Fires,
     PreflightRule,
     RuleOutcome,
     ServiceFacts,
     both,
     drafts_with_weights,
     fact,
-    fires,
     method_of,
     names_draft,
     setting,
@@ -285,7 +285,7 @@ RULES = (
     # A configuration without a method leaves it to the engine, and every check below with it.
     PreflightRule(
         "method-inferred",
-        fires("warn", "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"),
+        Fires("warn", "the configuration names no method; the engine takes it from the checkpoint '{spec.draft}'"),
         source="vLLM 0.32.0, SpeculativeConfig: without a method the checkpoint decides",
         todo="write the method out, so that an engine upgrade cannot change it",
         applies=lambda spec: spec.method == INFERRED,
@@ -293,7 +293,7 @@ RULES = (
     # The V1 and V2 engines accept its configuration and have nothing that runs it.
     PreflightRule(
         "no-proposer",
-        fires("refuse", "no current engine runs {spec.method}: it ended with the V0 engine"),
+        Fires("refuse", "no current engine runs {spec.method}: it ended with the V0 engine"),
         source="vLLM 0.32.0, gpu_model_runner.py: Unknown speculative decoding method",
         todo="use an eagle3 head for the same target",
         applies=where(lambda method: not method.has_proposer),
@@ -332,7 +332,7 @@ RULES = (
     # The rejection sampler does not run custom logits processors; the engine refuses to start with both.
     PreflightRule(
         "custom-logits-processors",
-        fires("refuse", "the command line carries --logits-processors", _carries("--logits-processors")),
+        Fires("refuse", "the command line carries --logits-processors", _carries("--logits-processors")),
         source="vLLM 0.32.0, build_logitsprocs; PR #19482",
         todo="remove --logits-processors, or leave this service without speculation",
         needs=("argv",),
@@ -340,7 +340,7 @@ RULES = (
     # Heads read the target's hidden states of every prompt token, which fast prefill does not compute.
     PreflightRule(
         "fast-prefill",
-        fires("refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)),
+        Fires("refuse", f"{_FAST_PREFILL} does not go with {{spec.method}}", _carries(_FAST_PREFILL)),
         source=_VLLM,
         todo="remove --kv-sharing-fast-prefill",
         needs=("argv",),
@@ -349,7 +349,7 @@ RULES = (
     # Some proposers need the last tokens on the host, so the engine cannot schedule ahead.
     PreflightRule(
         "async-scheduling",
-        fires(
+        Fires(
             "refuse",
             "--async-scheduling is set and {spec.method} does not support it: the engine exits at start-up",
             lambda spec, facts: facts.async_scheduling,
@@ -372,7 +372,7 @@ RULES = (
     # Its buffers lie in pinned memory, which only a GPU's driver gives.
     PreflightRule(
         "gpu-needed",
-        fires("refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")),
+        Fires("refuse", "{spec.method} needs a GPU, the engine runs on a CPU", fact("device", "CPU")),
         source="vLLM 0.32.0 on a CPU ends at start-up: RuntimeError: Found no NVIDIA driver on your system",
         todo="use ngram, which looks the same tokens up",
         needs=("device",),
@@ -381,7 +381,7 @@ RULES = (
     # The draft runs on one GPU or on all of the target's.
     PreflightRule(
         "draft-tensor-parallel",
-        fires(
+        Fires(
             "refuse",
             "draft_tensor_parallel_size is {spec.settings[draft_tensor_parallel_size]}, the target's tensor parallel "
             "size is {facts.tensor_parallel}",
@@ -438,7 +438,7 @@ TRAFFIC_RULES = (
     # Synthetic acceptance replaces the target's judgement with a chosen rate: the answers are wrong by design.
     PreflightRule(
         "synthetic-acceptance",
-        fires("refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"),
+        Fires("refuse", "rejection_sample_method=synthetic returns tokens the target did not choose: test only"),
         source="vLLM 0.32.0: accepts drafts by lot, whatever the target says",
         todo="remove rejection_sample_method; it is for drills on a service without users",
         applies=setting("rejection_sample_method", "synthetic"),
@@ -446,7 +446,7 @@ TRAFFIC_RULES = (
     # Lossy acceptance changes the answers: no measurement of speed makes up for it.
     PreflightRule(
         "lossy-acceptance",
-        fires("refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"),
+        Fires("refuse", "rejection_sample_method=fly accepts tokens the target did not choose: the answers change"),
         source="vLLM 0.33.0: fly accepts drafts that the target would not have chosen",
         todo="remove rejection_sample_method, or set standard or block",
         applies=setting("rejection_sample_method", "fly"),
@@ -454,7 +454,7 @@ TRAFFIC_RULES = (
     # A think block is new text: there is nothing to look up.
     PreflightRule(
         "thinking",
-        fires("warn", "the model thinks by default, and {spec.method} cannot propose a think block", fact("thinking")),
+        Fires("warn", "the model thinks by default, and {spec.method} cannot propose a think block", fact("thinking")),
         source="Modelplane example qwen3-8b-speculative-decoding, which turns Qwen3's thinking off",
         todo='serve with --default-chat-template-kwargs {"enable_thinking": false}, or use a head',
         needs=("thinking",),
@@ -469,7 +469,7 @@ TRAFFIC_RULES = (
     ),
     PreflightRule(
         "mtp-prefix-caching",
-        fires(
+        Fires(
             "warn",
             "{spec.method} with prefix caching has ended in wrong answers and in illegal memory accesses",
             fact("prefix_caching"),
@@ -482,7 +482,7 @@ TRAFFIC_RULES = (
     # The flatter the target's distribution, the fewer proposals it accepts.
     PreflightRule(
         "high-temperature",
-        fires(
+        Fires(
             "warn",
             "requests sample at temperature {facts.temperature:g}, where acceptance is lowest",
             lambda spec, facts: (facts.temperature or 0.0) >= _HIGH_TEMPERATURE,
@@ -510,7 +510,7 @@ TRAFFIC_RULES = (
     # A draft that always takes its best token is refused more often when the target samples.
     PreflightRule(
         "greedy-draft",
-        fires(
+        Fires(
             "note",
             "the draft proposes greedily while requests sample at temperature {facts.temperature:g}",
             lambda spec, facts: facts.temperature,

@@ -133,13 +133,16 @@ class PreflightRule:
         return Finding(self.id, severity, reason, self.source, todo[0] if todo else self.todo)
 
 
-def fires(severity: Severity, reason: str, condition: Condition = lambda _spec, _facts: True) -> Judge:
-    """A rule of one case; ``reason`` may name ``{spec.method}`` and ``{facts.gpu}``."""
+@dataclass(frozen=True)
+class Fires:
+    """The judge of a rule of one case; ``reason`` may name ``{spec.method}`` and ``{facts.gpu}``."""
 
-    def judge(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-        return (severity, reason.format(spec=spec, facts=facts)) if condition(spec, facts) else None
+    severity: Severity
+    reason: str
+    condition: Condition = lambda _spec, _facts: True
 
-    return judge
+    def __call__(self, spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+        return (self.severity, self.reason.format(spec=spec, facts=facts)) if self.condition(spec, facts) else None
 
 
 def fact(name: str, value: object = True) -> Condition:

@@ -14,7 +14,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.http import Answer, NoAnswer
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Stale
-from mpctl.platform.kubernetes.api.port_forward import Target
+from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
 from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
@@ -138,7 +138,7 @@ def world(pod_side, monkeypatch):
     def client(count=1):
         pods = LoadPods(api, reader, "demo", scope="rollout", count=count, sleep=lambda seconds: None)
         pods._forwards = SimpleNamespace(
-            target=lambda name, port: Target(f"{pod_side.url}/{name}" if count > 1 else pod_side.url),
+            target=lambda name, port: ForwardTarget(f"{pod_side.url}/{name}" if count > 1 else pod_side.url),
             refusal=lambda name, port: None,
             close=lambda: None,
         )

@@ -32,7 +32,7 @@ _LONGEST_PATH = 90  # of a directory for unix sockets, whose path may have 107 b
 _PROTOCOL = "v4.channel.k8s.io"
 
 
-class Target(NamedTuple):
+class ForwardTarget(NamedTuple):
     """``url`` of a pod's port for this machine, and the unix ``socket`` that leads there."""
 
     url: str
@@ -56,7 +56,7 @@ class Forwards:
             self.close()
         self._loopback = True
 
-    def target(self, pod: str, port: int) -> Target:
+    def target(self, pod: str, port: int) -> ForwardTarget:
         """Return where this machine reaches a pod's port."""
         key = (pod, port)
         if key not in self._open:
@@ -104,7 +104,9 @@ class Forward:
         self._listener = listener
         name = listener.getsockname()
         private = listener.family == socket.AF_UNIX
-        self.target = Target(f"http://{pod}:{port}", name) if private else Target(f"http://127.0.0.1:{name[1]}")
+        self.target = (
+            ForwardTarget(f"http://{pod}:{port}", name) if private else ForwardTarget(f"http://127.0.0.1:{name[1]}")
+        )
         threading.Thread(target=self._accept, name=f"mpctl forward {pod}", daemon=True).start()
 
     def _accept(self) -> None:

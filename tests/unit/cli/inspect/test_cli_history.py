@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from mpctl.app.inspect.history import History
+from mpctl.app.inspect.history import ServiceHistory
 from mpctl.app.operate.rollback import decide
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.session.local import LocalSession
@@ -185,7 +185,7 @@ def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision
         )
         for number in (2, 3)
     )
-    history = History(revisions, (operation,), 2, (), frozenset({2}))
+    history = ServiceHistory(revisions, (operation,), 2, (), frozenset({2}))
     lines = history_table(history, datetime(2026, 1, 3, tzinfo=UTC), wide=False).splitlines()
     assert lines[1].endswith("promoted by rollout-1")
     assert lines[2].endswith("candidate of rollout-2")
@@ -284,7 +284,7 @@ def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monk
         ending=Ending.ROLLED_BACK,
         detail=f"rollout-1 rejected: {text}",
     )
-    history, now = History((), (rejected, undone), None, ()), datetime(2026, 1, 3, tzinfo=UTC)
+    history, now = ServiceHistory((), (rejected, undone), None, ()), datetime(2026, 1, 3, tzinfo=UTC)
     short, wide = (history_table(history, now, wide=wide) for wide in (False, True))
     assert text not in short
     assert short.splitlines()[-2].endswith("throughput failed")

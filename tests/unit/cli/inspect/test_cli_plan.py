@@ -12,7 +12,7 @@ import pytest
 from run_samples import make_run
 
 from mpctl.app.bench.recorded import write_run
-from mpctl.app.plan.predicted import Checked, Record
+from mpctl.app.plan.predicted import CheckedPrediction, PredictionRecord
 from mpctl.experiment.cell import Cell as Measured
 from mpctl.platform.http import Answer
 
@@ -358,9 +358,11 @@ def test_an_engine_without_drafts_is_named(cli, manifest, monkeypatch):
 @pytest.mark.parametrize("form", ["table", "md", "json", "yaml"])
 def test_predictions_are_shown_beside_what_was_measured_in_every_format(cli, monkeypatch, form):
     predicted = {"value": 1.5, "low": 1.3, "high": 1.7}
-    one = Checked("rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted")
+    one = CheckedPrediction("rollout-3", "ngram K=5", 8.0, "L2", "throughput", predicted, 1.6, "promoted")
     monkeypatch.setattr("mpctl.app.session.open.open_session", lambda *_, **__: None)
-    monkeypatch.setattr("mpctl.app.plan.predicted.read_record", lambda _: Record("ml/qwen", (one,), ("rollout-1",)))
+    monkeypatch.setattr(
+        "mpctl.app.plan.predicted.read_record", lambda _: PredictionRecord("ml/qwen", (one,), ("rollout-1",))
+    )
     ran = cli("plan", "qwen", "--history", "-o", form)
     assert ran.code == 0, ran.err
     assert "rollout-3" in ran.out

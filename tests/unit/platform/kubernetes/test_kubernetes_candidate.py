@@ -7,7 +7,7 @@ import pytest
 from mpctl.errors import MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
-from mpctl.platform.kubernetes.api.port_forward import Target
+from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.service import live
 from mpctl.platform.kubernetes.service.live import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
@@ -88,7 +88,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
 
     text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
     reader = ServiceReader(None, "ns")
-    monkeypatch.setattr(reader.forwards, "target", lambda name, port: Target(f"http://{name}"))
+    monkeypatch.setattr(reader.forwards, "target", lambda name, port: ForwardTarget(f"http://{name}"))
     monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
     assert reader.requests(ServiceWorkload(ISVC, None, pods)) == (2.0, ("lost", "odd"))
