@@ -11,7 +11,7 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.estimate.checkpoint import ModelFacts
 from mpctl.estimate.memory import DEFAULT_UTILISATION, read_log
-from mpctl.estimate.shape import Shape
+from mpctl.estimate.shape import Shape, model_shape
 from mpctl.manifest import EngineCommand, Service, plain_secrets
 from mpctl.methods import Finding, ServiceFacts, from_config, parse_version
 from mpctl.methods.preflight.known_bad import shipped_known_bad
@@ -35,6 +35,8 @@ def facts_of(
     command = EngineCommand((*service.runtime_args, *service.command.argv))
     target = target or ModelFacts()
     draft = draft or ModelFacts()
+    name = target_name_of(service, target.name)
+    published = model_shape(name)
     return ServiceFacts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
@@ -43,7 +45,7 @@ def facts_of(
         draft_context=draft.context,
         tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
         data_parallel=_integer(command.get("data-parallel-size")) or 1,
-        target_params_b=target.params_b,
+        target_params_b=target.params_b or (published.params_b if published else None),
         draft_params_b=draft.params_b,
         target_family=target.family,
         draft_family=draft.family,
@@ -56,19 +58,19 @@ def facts_of(
         draft_template_digest=draft.template_digest,
         target_hidden=target.hidden,
         draft_expects_hidden=draft.expects_hidden,
-        target_vocab=target.vocab,
+        target_vocab=target.vocab or (published.vocab if published else None),
         draft_reads_vocab=draft.vocab,
         draft_vocab=draft.draft_vocab,
         draft_map_rows=draft.map_rows,
         draft_trained_for=draft.trained_for,
         target_recurrent=target.recurrent,
         target_moe=target.moe,
-        target_mtp_layers=target.mtp_layers,
+        target_mtp_layers=_mtp_layers(target, name),
         medusa_heads=draft.medusa_heads,
         draft_mask_token=draft.mask_token,
         draft_architectures=draft.architectures,
         draft_block_size=draft.block_size,
-        target_name=target_name_of(service, target.name),
+        target_name=name,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
         prefix_caching=_prefix_caching(tuple(command.argv), engine_version or service.image, target.recurrent),
@@ -162,6 +164,15 @@ def _first_name(*names: str | None) -> str | None:
 def _quantization(asked: str | None, target: ModelFacts) -> str | None:
     """Return the quantization of the command line, unless the checkpoint names its schemes."""
     return target.quantization if asked in (None, NAMES_NO_SCHEME) else asked
+
+
+# Published families without layers that draft; where files were read, those count.
+_NO_MTP = re.compile(r"(?i)^(meta-llama/.*llama-[23]|qwen/qwen(2|2\.5|3)-\d|google/gemma-[23]-|microsoft/phi-)")
+
+
+def _mtp_layers(target: ModelFacts, name: str | None) -> int | None:
+    known_without = target.mtp_layers is None and name is not None and _NO_MTP.match(name)
+    return 0 if known_without else target.mtp_layers
 
 
 def running_findings(

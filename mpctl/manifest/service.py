@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.engine_command import EngineCommand, parse
+from mpctl.manifest.engine.engine_command import SPECULATIVE, EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.speculation import rewrite, setting
 from mpctl.manifest.speculation.additional import without_variable
@@ -114,12 +114,24 @@ class Service:
             if style is None or styles == {style}:
                 return self
         self._require_editable(wanted)
+        self._require_json_below(wanted)
         editor = Editor(self.text, self._source.origin.document, engine)
         rewrite.apply(editor, wanted, style)
         edited = self._verified(editor.result(), wanted, number)
         if wanted is not None and not slots:
             self._require_exact_undo(edited, number)
         return edited
+
+    def _require_json_below(self, wanted: dict[str, Json] | None) -> None:
+        """Refuse a setting beside one of a shared object that vLLM reads later, or mixes with it: it joins dotted keys
+        and --spec-method behind all JSON."""
+        flags = [flag for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
+        later = [flag.written for flag in flags if flag.name != SPECULATIVE]
+        if wanted is not None and later and self.kind != "LLMInferenceService":
+            raise self._source.engine.home.error(
+                f"ServingRuntime {self.runtime} sets {later[0]}, which vLLM takes in place of the service's own",
+                hint="write the runtime's as JSON, or give the service a runtime of its own without it",
+            )
 
     def _require_exact_undo(self, edited: Service, number: int) -> None:
         """Refuse to add a setting whose removal would leave other bytes than these."""

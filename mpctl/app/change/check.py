@@ -24,7 +24,8 @@ from mpctl.estimate.memory import (
 )
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
-from mpctl.methods.preflight.checks import Check, match
+from mpctl.methods.preflight.checks import RULES, Check, match
+from mpctl.methods.preflight.known_bad import KnownBad
 from mpctl.methods.preflight.preflight_rule import ordered
 
 
@@ -109,7 +110,7 @@ class Preflight:
             else finding
             for finding in every
         )
-        unknown = sorted(set(request.ignored) - {finding.id for finding in findings})
+        unknown = sorted(set(request.ignored) - {finding.id for finding in findings} - _known_ids(known_bad))
         if unknown:
             refusals = ", ".join(f.id for f in findings if f.severity == "refuse") or "nothing that refuses"
             raise InputError(
@@ -124,6 +125,19 @@ class Preflight:
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         return Checked(findings, unchecked, matches, memory)
+
+
+# Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.
+_WITHOUT_RULE = frozenset((
+    "answers-cut", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect", "kv-pool",
+    "kv-pool-too-small", "large-k", "no-disruption-budget", "parallel-eagle3", "requests-lost", "shared-runtime",
+    "unknown-key",
+))  # fmt: skip
+
+
+def _known_ids(known_bad: KnownBad) -> frozenset[str]:
+    """Every finding there is: overriding one that was not found does no harm, and scripts name the same for all."""
+    return _WITHOUT_RULE | {rule.id for rule in RULES} | {f"known-bad-{row.id}" for row in known_bad.rows}
 
 
 def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:

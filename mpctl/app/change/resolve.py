@@ -12,6 +12,7 @@ from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate import ModelFacts, target_name_of
+from mpctl.estimate.shape import model_shape
 from mpctl.manifest import Service
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
 from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
@@ -157,14 +158,19 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
 
 
 def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:
-    """Return the catalogue's facts about a draft whose files were not read: its target and the kind of checkpoint."""
+    """Return what is published about a draft whose files were not read: its target and the kind of checkpoint by the
+    catalogue, a whole model's vocabulary and size by the table of models."""
     if draft.facts is not None or spec.draft is None:
         return draft
     published = load_catalogue(request.catalogue).published(spec.draft, target.model)
-    method = METHODS.get(published.method) if published else None
-    if published is None or method is None:
+    method = METHODS.get(published.method) if published else spec.known
+    shape = model_shape(spec.draft) if method is not None and method.checkpoint == "model" else None
+    if method is None or (published is None and shape is None):
         return draft
-    return draft._replace(facts=ModelFacts(trained_for=published.target, draft_kind=method.checkpoint))
+    facts = ModelFacts(trained_for=published.target if published else None, draft_kind=method.checkpoint)
+    if shape is not None:
+        facts = replace(facts, vocab=shape.vocab, params_b=shape.params_b)
+    return draft._replace(facts=facts)
 
 
 def read_config(text: str | None) -> dict[str, Any]:

@@ -13,8 +13,10 @@ from mpctl.app.plan.result import pool_record
 from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
+from mpctl.manifest import Service
 from mpctl.methods.validate import Opinion, engine_opinion
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
+from mpctl.staging.modes import document_of
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,15 @@ def preflight(source: Source, request: PreflightRequest) -> PreflightAnswer:
     return PreflightAnswer(source.name, source.namespace, change, opinion)
 
 
+def _single_storage(service: Service) -> str:
+    """The target's entry of storageUris, where a removed draft leaves it alone; empty otherwise."""
+    if service.kind != "InferenceService":
+        return ""
+    listed = document_of(service)["spec"]["predictor"].get("storageUris") or ()
+    targets = [str(entry.get("uri")) for entry in listed if entry.get("mountPath") == "/mnt/models"]
+    return targets[0] if len(targets) == 1 else ""
+
+
 class Rendered(NamedTuple):
     """The text to print, and the change that it makes."""
 
@@ -83,6 +94,11 @@ def render(source: Source, console: Console, request: RenderRequest) -> Rendered
     change.report(console)
     change.require_allowed()
     text = change.new_text
+    if change.spec.is_none and text != change.old_text and (entries := _single_storage(source.service())):
+        console.note(
+            f"spec.predictor.storageUris stays with {entries}: if the draft had moved it there from storageUri, "
+            "git revert or a rollback restores that"
+        )
     if request.candidate:
         behind = "" if change.old_text.endswith("\n") else "\n"  # >> appends to a file's last line as it is
         text = f"{behind}---\n{candidate_manifest(text, source.name)}"

@@ -326,11 +326,11 @@ def engine_of(pod: View, key: str, container: View | None) -> Engine:
     value = None if container is None else _value(container)
     env = () if container is None else environment(container)
     if value is not None and container is not None:
-        tokens += _tokens(container.need("env"), 0, value, words)
+        tokens += _tokens(container.need("env"), 0, value, words, env)
     args = None if container is None else container.get("args")
     for index, item in enumerate(() if args is None else args.items()):
         assert args is not None
-        tokens += _tokens(args, index, item, words)
+        tokens += _tokens(args, index, item, words, env)
     return Engine(
         container if container is not None else pod,
         tuple(tokens),
@@ -356,10 +356,20 @@ def _value(container: View) -> View | None:
     return variable_value
 
 
-def _tokens(listing: View, index: int, item: View, words: dict[str, tuple[ShellWord, ...]]) -> list[ArgumentToken]:
+def _tokens(
+    listing: View,
+    index: int,
+    item: View,
+    words: dict[str, tuple[ShellWord, ...]],
+    env: Sequence[tuple[str, str | None]],
+) -> list[ArgumentToken]:
+    """The words of one scalar. Kubernetes puts the values of ``$(NAME)`` in before the shell reads them, which may
+    make several words of one."""
     evaluated = words[item.path] = evaluated_words(item)
-    text = item.text()
-    return [
-        ArgumentToken(word.text, listing, index, item, word, word.expanded, word.names, is_split(text, word))
-        for word in evaluated
-    ]
+    text, defined = item.text(), dict(env)
+    tokens = []
+    for word in evaluated:
+        names = (*word.names, *(name for name in _REFERENCE.findall(text[word.start : word.end]) if name in defined))
+        built = word.expanded or names != word.names
+        tokens.append(ArgumentToken(word.text, listing, index, item, word, built, names, is_split(text, word)))
+    return tokens

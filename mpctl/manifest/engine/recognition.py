@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.engine_command import EngineCommand
+from mpctl.manifest.engine.engine_command import BOOLEANS, EngineCommand
 from mpctl.manifest.engine.locate import mentions_vllm
 from mpctl.manifest.text.view import View
 
@@ -56,7 +56,16 @@ _OTHER_USES = {
     "--runner": frozenset(("pooling",)),
     "--convert": frozenset(("embed", "classify", "reward")),
 }  # fmt: skip
-_ENCODER = re.compile(r"(?:^|[/_-])(?:(?:distil|al|modern|camem)?bert|(?:xlm-)?roberta|deberta)(?:[-_]|$)")
+_ENCODER = re.compile(r"(?:^|[/_-])(?:(?:distil|al|modern|camem)?bert|(?:xlm-)?roberta|deberta|layoutlm\w*)(?:[-_]|$)")
+# Parts of names of published models that turn text into vectors or scores, hear, draw, or are no decoder alone.
+_NO_TEXT = {
+    "embeds": re.compile(r"(?:^|[/_-])(?:(?:nv-)?embed\w*|bge|e5|gte|minilm\w*|colbert\w*)(?:[-_]|$)"),
+    "ranks or scores": re.compile(r"(?:^|[/_-])(?:re-?rank\w*|reward|cross-encoder|ms-marco)(?:[-_]|$)"),
+    "transcribes": re.compile(r"(?:^|[/_-])(?:whisper|parakeet|canary)(?:[-_]|$)"),
+    "draws": re.compile(r"(?:^|[/_-])(?:flux(?:\.\d)?|stable-diffusion|sdxl|sd-?3(?:\.\d)?|qwen-image)(?:[-_]|$)"),
+    "encodes and decodes": re.compile(r"(?:^|[/_-])(?:(?:flan-|m|umt|long-?)?t5|bart)(?:[-_]|$)"),
+}
+MODEL_TYPE = "opendatahub.io/model-type"  # an annotation of OpenShift AI
 
 
 def require_generation(view: View, command: EngineCommand, *names: str | None) -> None:
@@ -68,7 +77,7 @@ def require_generation(view: View, command: EngineCommand, *names: str | None) -
     """
     use = _other_use(command, *names)
     if use is not None:
-        hint = "speculation changes how tokens are generated; leave this service as it is"
+        hint = "leave this service as it is, or name --runner generate where it does generate text"
         raise view.error(f"this service generates no text with vLLM: {use}", hint=hint)
 
 
@@ -78,15 +87,38 @@ def _other_use(command: EngineCommand, *names: str | None) -> str | None:
             return f"{flag}={value}"
     if command.get("--task") is None and command.get("--runner") is None:
         models = (command.model, command.get("--model-id"), command.get("--model-name"), *names)
-        return next((f"{name} is an encoder" for name in models if name and _ENCODER.search(name.lower())), None)
+        return next((use for name in models if name and (use := _use_by_name(name))), None)
     return None
+
+
+def _use_by_name(name: str) -> str | None:
+    lower = name.lower()
+    if lower == "embedding":
+        return f"{MODEL_TYPE} is {name}"
+    if _ENCODER.search(lower):
+        return f"{name} is an encoder"
+    return next((f"{name} {use}" for use, pattern in _NO_TEXT.items() if pattern.search(lower)), None)
 
 
 _STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.")
 # Images with vLLM's name or flags whose entrypoint is no engine.
 _BESIDE = re.compile(
     r"router|routing|proxy|gateway|exporter|bench|operator|controller|scheduler|sidecar|-sim\b|simulator"
+    r"|mock|optimizer|dashboard|frontend|gradio|shim|render"
 )
+# The names of vLLM's own images, and of those that vendors build: vllm-openai, vllm-cuda-rhel9, vllm-ascend.
+_ENGINE_IMAGE = re.compile(
+    r"vllm(?:-(?:openai|cpu|cuda|rocm|tpu|xpu|hpu|gaudi|neuron|ascend|openvino|spyre|runtime)\b.*)?"
+)
+
+
+# Flags that an image of another name needs to be one of vLLM's.
+_OF_VLLM = BOOLEANS | frozenset(("--model", "--dtype", "--quantization", "--tokenizer", "-tp", "--download-dir"))
+
+
+def image_name(image: str) -> str:
+    """The last part of an image's name, in lower case, without tag and digest."""
+    return image.partition("@")[0].rpartition("/")[2].partition(":")[0].lower()
 
 
 def is_vllm_start(image: str, command: Sequence[str] | None, args: Sequence[str]) -> bool:
@@ -99,7 +131,12 @@ def is_vllm_start(image: str, command: Sequence[str] | None, args: Sequence[str]
         return False
     if _STARTS.search(" ".join(words)):
         return True
-    name = image.rpartition("/")[2].partition("@")[0].lower()
+    name = image_name(image)
     if command or _BESIDE.search(name):
         return False
-    return "vllm" in image.lower() or mentions_vllm(*(word.partition("=")[0] for word in args if word.startswith("--")))
+    flags = [option.partition("=")[0].replace("_", "-") for option in args if option.startswith("-")]
+    if _ENGINE_IMAGE.fullmatch(name) or mentions_vllm(*flags):
+        return True
+    return (
+        "vllm" in name and bool(args) and (not flags or not args[0].startswith("-") or not _OF_VLLM.isdisjoint(flags))
+    )

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from mpctl.errors import InputError
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
-from mpctl.manifest.engine.recognition import not_measurable, other_engine, require_generation
+from mpctl.manifest.engine.recognition import MODEL_TYPE, not_measurable, other_engine, require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
 from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
 from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
@@ -38,7 +38,8 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     of_runtime = () if runtime is None else locate(runtime).command.argv
     storage = _storage(predictor)
     command = EngineCommand((*of_runtime, *engine.command.argv))
-    require_generation(container, command, *(artifact.uri for artifact in storage))
+    annotated = text_of(metadata.at("annotations", MODEL_TYPE))
+    require_generation(container, command, annotated, *(artifact.uri for artifact in storage))
     return Service(
         kind="InferenceService",
         name=metadata.need("name").text(),

@@ -22,7 +22,13 @@ from functools import partial
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import Engine, environment, locate, mentions_vllm
-from mpctl.manifest.engine.recognition import is_vllm_start, not_measurable, other_engine, require_generation
+from mpctl.manifest.engine.recognition import (
+    image_name,
+    is_vllm_start,
+    not_measurable,
+    other_engine,
+    require_generation,
+)
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
 from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
@@ -40,8 +46,8 @@ def words(container: View) -> list[str]:
 def is_vllm(container: View) -> bool:
     """Return whether anything about a container says vLLM. SGLang and TensorRT-LLM share some of vLLM's flags, so
     their own names count first."""
-    texts = words(container)
-    return mentions_vllm(*texts) and other_engine(texts) is None
+    image, *arguments = words(container)
+    return mentions_vllm(image_name(image), *arguments) and other_engine([image, *arguments]) is None
 
 
 def starts_vllm(container: View) -> bool:

@@ -178,7 +178,7 @@ def _mtp_layers(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Without a checkpoint of its own, mtp takes the layers from the target's; the engine exits where it has none."""
     layers, k = facts.target_mtp_layers or 0, spec.k or 0
     if layers == 0:
-        return "refuse", "the target's configuration names no MTP layers, and the engine exits at start-up without them"
+        return "refuse", "the target has no MTP layers, and the engine exits at start-up without them"
     if k > layers and k % layers:
         reason = f"K={k} is no multiple of the target's {layers} MTP layers, and the engine exits at start-up"
         return "refuse", reason, f"set num_speculative_tokens to {layers} or a multiple of it"

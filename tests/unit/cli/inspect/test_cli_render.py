@@ -1,10 +1,14 @@
 """``mpctl render`` and ``preflight`` from a file: nothing is contacted, only the setting's bytes change."""
 
+import ast
 import difflib
 from pathlib import Path
 
 import pytest
 import yaml
+
+from mpctl.app.change import check
+from mpctl.methods.preflight.known_bad import shipped_known_bad
 
 DATA = Path(__file__).parents[3] / "data" / "manifests"
 KSERVE = DATA / "kserve-args.yaml"
@@ -179,3 +183,56 @@ def test_a_combination_that_is_known_to_fail_prints_no_manifest_unless_ignored(c
 def test_the_list_of_known_bad_combinations_has_a_thread_for_each(cli):
     items = yaml.safe_load(cli("methods", "--known-bad", "-o", "json").out)["items"]
     assert len(items) == 84 and all("#" in item["thread"] for item in items)
+
+
+def test_overriding_a_finding_that_was_not_found_does_no_harm_and_an_unknown_one_is_refused(cli, offline, tmp_path):
+    (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen3.6-27B", "Qwen3-8B"))
+    render = ("render", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
+    for finding in ("known-bad-kb01", "engine-too-old", "kv-pool", "unknown-key", "requests-lost"):
+        assert cli(*render, "--ignore", finding).code == 0
+    done = cli(*render, "--ignore", "nonsense")
+    assert (done.code, "unknown finding: nonsense" in done.err) == (2, True)
+
+
+def test_every_finding_of_the_preflight_can_be_overridden():
+    package = Path(check.__file__).parents[2]
+    files = [*package.glob("methods/**/*.py"), *package.glob("estimate/memory.py"), *package.glob("app/change/*.py")]
+    calls = [node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call)]
+    made = [call.args[0] for call in calls if getattr(call.func, "id", "") == "Finding" and call.args]
+    ids = {part.value for first in made for part in ast.walk(first) if isinstance(part, ast.Constant)}
+    known = check._known_ids(shipped_known_bad())
+    assert {name for name in ids if name != "known-bad-"} <= known
+
+
+@pytest.mark.parametrize(
+    ("target", "draft", "finding"),
+    [
+        ("Qwen/Qwen3-8B", "meta-llama/Llama-3.2-1B-Instruct", "vocabulary-mismatch"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B", "draft-size"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "draft-size"),
+    ],
+)
+def test_a_pair_of_models_that_cannot_work_is_named_without_their_files(cli, offline, tmp_path, target, draft, finding):
+    (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen/Qwen3.6-27B", target))
+    asked = ("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "draft_model", "--draft", draft, "-o", "json")
+    found = yaml.safe_load(cli(*asked).out)["findings"]
+    assert finding in {entry["id"] for entry in found}
+
+
+@pytest.mark.parametrize(("target", "refused"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-Next-80B-A3B-Instruct", False)])
+def test_mtp_on_a_family_without_its_layers_is_refused_by_the_name(cli, offline, tmp_path, target, refused):
+    (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen/Qwen3.6-27B", target))
+    done = cli("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "mtp", "-o", "json")
+    found = {entry["id"]: entry["severity"] for entry in yaml.safe_load(done.out)["findings"]}
+    assert (found.get("mtp-layers") == "refuse") == refused
+
+
+def test_leaving_a_staged_draft_says_which_storage_stays(cli, offline, tmp_path):
+    text = HYBRID.replace(
+        "    containers:\n", "    storageUris: [{uri: hf://a/b, mountPath: /mnt/models}]\n    containers:\n"
+    )
+    text = text.replace("[--model=Qwen/Qwen3.6-27B]", "[--model=/mnt/models, --speculative-config.method=ngram]")
+    (tmp_path / "s.yaml").write_text(text)
+    done = cli("render", "-f", str(tmp_path / "s.yaml"), "--spec", "none")
+    assert done.code == 0, done.err
+    assert "storageUris stays with hf://a/b" in done.err
