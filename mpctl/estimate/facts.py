@@ -80,6 +80,7 @@ def facts_of(
         quantization=_quantization(command.get("quantization"), target),
         draft_quantization=draft.quantization,
         temperature=temperature,
+        has_prefill=service.has_prefill,
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
         plain_secrets=plain_secrets(service.env, command.argv),

@@ -66,6 +66,7 @@ class Service:
     line: int
     runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
+    has_prefill: bool = False  # pods of its own fill prompts, and get no setting
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 

@@ -89,6 +89,7 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         line=root.node.line,
         runtime=", ".join(config for config, _ in base.containers) or None,
         runtime_args=inherited,
+        has_prefill=spec.get("prefill") is not None,
         source=ManifestSource(origin, engine, spec.get("template") if container is not None else None, peers, obstacle),
     )
 

@@ -232,6 +232,17 @@ def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     return None
 
 
+def _prefill_apart(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Method, draft, revision and KV dtype of both ends are in the hash that NIXL's handshake compares since 0.28.0;
+    before, a draft on one end read memory that was never filled."""
+    connector = config_text(facts, "--kv-transfer-config") or ""
+    if facts.has_prefill and (not connector or "nixl" in connector.lower()):  # KServe's presets use NIXL
+        return "refuse", f"the prefill pods get no {spec.method} draft, and decode pods with one refuse their KV cache"
+    if "nixl" not in connector.lower():
+        return None
+    return "warn", f"pods at the other end of NIXL must have the same {spec.method} setting, or the handshake fails"
+
+
 def _draft_tensor_parallel(spec: Spec, facts: ServiceFacts) -> bool:
     size = spec.settings[_DRAFT_TP]
     return is_int(size) and size not in (1, facts.tensor_parallel)
@@ -414,6 +425,13 @@ RULES = (
         todo=f"remove {_ADAPTIVE}",
         asks=("engine_version", "gpu"),
         applies=lambda spec: spec.settings.get(_ADAPTIVE) is True,
+    ),
+    PreflightRule(
+        "prefill-apart",
+        _prefill_apart,
+        source="vLLM 0.28.0 to 0.33.0, nixl/metadata.py, _get_speculative_compatibility_factors; PR #49230",
+        todo="use ngram or suffix, which the handshake leaves free, or give both ends the same setting by hand",
+        applies=where(lambda method: method.prompt_states),
     ),
     PreflightRule(
         "dynamic-k",

@@ -86,6 +86,7 @@ class ServiceFacts:
     v2_runner: bool | None = None
     device: str | None = None  # "CPU" or "GPU"
     gpu: str | None = None  # the GPU's name
+    has_prefill: bool = False  # prompts are filled by pods that get no setting
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None  # the engine's command line
     plain_secrets: tuple[str, ...] = ()  # variables and flags with a secret in plain text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of
 from mpctl.manifest import load
-from mpctl.methods import METHODS, ServiceFacts, build
+from mpctl.methods import METHODS, ServiceFacts, build, preflight_findings
 from mpctl.methods.preflight.known_bad import FEATURES, KnownBadRow, read_known_bad, shipped_known_bad
 from tests.corpus.known_bad import CONFIGS, inside, outside, severity
 
@@ -243,3 +245,34 @@ def test_a_row_that_cannot_be_read_is_named_with_its_line(text: str, message: st
     with pytest.raises(InputError, match=re.escape(message)) as refused:
         read_known_bad(file, "mine.yaml")
     assert "mine.yaml:6" in str(refused.value)
+
+
+_NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "arguments", "severity"),
+    [
+        *((method, "llm", [], "refuse") for method in ("eagle", "eagle3", "p-eagle", "mtp", "dflash", "dspark")),
+        *((method, "llm", [], None) for method in ("ngram", "ngram_gpu", "suffix", "draft_model")),
+        ("eagle3", "llm", ['--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}'], None),
+        ("eagle3", "deployment", [_NIXL], "warn"),
+        ("eagle3", "deployment", ["--kv-transfer-config.kv_connector=NixlConnector"], "warn"),
+        ("ngram", "deployment", [_NIXL], None),
+        ("eagle3", "deployment", [], None),
+    ],
+)
+def test_a_draft_on_decode_pods_alone_is_refused_where_the_handshake_compares_it(
+    method: str, kind: str, arguments: list[str], severity: str | None
+) -> None:
+    text = _MANIFEST % ["--model=org/m", *arguments]
+    if kind == "llm":
+        text = (
+            "apiVersion: serving.kserve.io/v1alpha2\nkind: LLMInferenceService\nmetadata: {name: q}\nspec:\n"
+            "  model: {uri: hf://org/m}\n  prefill: {replicas: 1}\n  template:\n    containers:\n    - name: main\n"
+            f"      args: {json.dumps([shlex.quote(argument) for argument in arguments])}\n"
+        )
+    draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
+    spec = build(method, draft=draft, sets=("num_speculative_tokens=3",))[0]
+    found = {f.id: f.severity for f in preflight_findings(spec, facts_of(load(text, file="served.yaml")[0]))}
+    assert found.get("prefill-apart") == severity
