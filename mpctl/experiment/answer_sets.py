@@ -185,7 +185,7 @@ class _Size:
 
 _SIZES = {
     QUICK: _Size(4, 1, 1, 2, 1, 2, 512, (), 2, 0, 0, 64),
-    FULL: _Size(16, 48, 16, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 2, 96),
+    FULL: _Size(16, 48, 16, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 4, 96),
 }
 _SAME = 4  # times that a prompt is asked; two equal answers of it show that a seed is used again
 _NEEDLES = 2  # per length

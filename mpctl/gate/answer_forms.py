@@ -86,10 +86,10 @@ def _matches(text: str, schema: Mapping[str, Any]) -> bool:
 def loops(tokens: Sequence[object]) -> bool:
     """Return whether at least 24 tokens repeat with a period of at most 16, each at least twice."""
     for period in range(1, min(_PERIOD, len(tokens) - 1) + 1):
-        run = 0
-        for index in range(period, len(tokens)):
-            run = run + 1 if tokens[index] == tokens[index - period] else 0
-            if run >= max(_LOOP - period, period):
+        run, wanted = 0, max(_LOOP - period, period)
+        for token, earlier in zip(tokens[period:], tokens, strict=False):
+            run = run + 1 if token == earlier else 0
+            if run >= wanted:
                 return True
     return False
 

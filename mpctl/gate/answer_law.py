@@ -11,7 +11,9 @@ are left out depends on the tokens before them alone, so the test stays valid.
 
 Rounding flattens a law on average: if each logit has independent errors of variance v in one arm against the other, a
 probability p becomes p (1 + v (Q - p)) to second order, where Q is the sum of squared probabilities. The law tested is
-that one, with v from the baseline's own control.
+that one, with v from the baseline's own control; at another temperature T the errors are 1/T times as large. The
+control is an estimate, so v may be half as large again, or half as small: evidence counts against the likeliest of
+these laws (universal inference: Wasserman, Ramdas and Balakrishnan, PNAS 117, 2020).
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ REFUSES = 200.0  # e-value
 _TILTS = (-0.5, -0.2, -0.07, 0.07, 0.2, 0.5, 2.0)  # of the logits: another temperature
 _ANYWHERE = (0.0003, 0.002, 0.01, 0.05, 0.3)  # share of tokens that come from anywhere
 _GREEDY = (0.03, 0.1, 0.3)  # share of tokens that are taken greedily
+_ROUNDINGS = (0.5, 1.5)  # times the variance of the control, which the law may have as well
+_ALTERNATIVES = len(_TILTS) + len(_ANYWHERE) + len(_GREEDY)
 _VOCABULARY = 30_000.0  # at least; a share of tokens from anywhere falls on the listed ones by as much
 _LARGEST_VOCABULARY = 300_000.0
 _UNKNOWN = 0.02  # probability of the unlisted tokens above which their bound is too wide
@@ -63,14 +67,16 @@ class LawResult:
 
 @dataclass
 class _Evidence:
-    """Logarithms of the products of likelihood ratios, one per alternative."""
+    """Logarithms of the products of likelihood ratios, one per alternative, then one per other rounding of the law."""
 
-    logs: list[float] = field(default_factory=lambda: [0.0] * (len(_TILTS) + len(_ANYWHERE) + len(_GREEDY)))
+    logs: list[float] = field(default_factory=lambda: [0.0] * (_ALTERNATIVES + len(_ROUNDINGS)))
 
     def log_mean(self) -> float:
-        """Logarithm of their mean."""
-        top = max(self.logs)
-        return top + math.log(math.fsum(math.exp(v - top) for v in self.logs) / len(self.logs))
+        """Logarithm of the mean over the alternatives, against the likeliest law."""
+        alternatives = self.logs[:_ALTERNATIVES]
+        top = max(alternatives)
+        mean = top + math.log(math.fsum(math.exp(v - top) for v in alternatives) / _ALTERNATIVES)
+        return mean - max(0.0, *self.logs[_ALTERNATIVES:])
 
 
 def examine_law(answers: Iterable[tuple[int, float, float, Scored]], spread: float) -> LawResult:
@@ -101,8 +107,8 @@ def examine_law(answers: Iterable[tuple[int, float, float, Scored]], spread: flo
 def likelihood_ratios(
     scored: Scored, temperature: float, top_p: float, spread: float
 ) -> tuple[NDArray[np.float64], list[tuple[int, float]]]:
-    """Return the logarithm of the likelihood ratio of each judged token under each alternative, and the positions of
-    tokens beyond the nucleus with their distance in nats."""
+    """Return the logarithm of the likelihood ratio of each judged token under each alternative and each other rounding
+    of the law, and the positions of tokens beyond the nucleus with their distance in nats."""
     import numpy as np
 
     width = min(_LISTED, *(len(top) for top in scored.tops)) if scored.tops else 0
@@ -126,6 +132,7 @@ def likelihood_ratios(
     beyond: list[tuple[int, float]] = []
     if top_p < 1.0:
         likelier = np.clip((weights * (tops > own[:, None])).sum(axis=1), 1e-9, 1 - 1e-9)
+        judged &= ~_rounding_moves_border(weights, top_p, spread * inverse)
         weights, inside, reaches = _nucleus(tops, weights, top_p)
         judged &= ~reaches
         unlisted = np.zeros_like(unlisted)
@@ -138,7 +145,7 @@ def likelihood_ratios(
         own = np.maximum(own, last)
     if not judged.any():
         return np.zeros((0, len(_Evidence().logs))), beyond
-    ratios = _of_classes(tops[judged], weights[judged], unlisted[judged], own[judged], 2.0 * spread**2)
+    ratios = _of_classes(tops[judged], weights[judged], unlisted[judged], own[judged], 2.0 * (spread * inverse) ** 2)
     return ratios, beyond
 
 
@@ -162,6 +169,17 @@ def _nucleus(
     return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300), inside, reaches
 
 
+def _rounding_moves_border(weights: NDArray[np.float64], top_p: float, spread: float) -> NDArray[np.bool_]:
+    """Return where errors of three standard deviations may put another token at the border of the nucleus: the mass
+    before a token is then near ``top_p``."""
+    import numpy as np
+
+    before = np.clip((np.cumsum(weights, axis=1) - weights)[:, 1:], 1e-9, 1 - 1e-9)
+    distance = np.abs(np.log(before / (1.0 - before)) - math.log(top_p / (1.0 - top_p)))
+    near = distance < 3.0 * math.sqrt(2.0) * spread
+    return np.asarray(near.any(axis=1), dtype=np.bool_)
+
+
 def _of_classes(
     tops: NDArray[np.float64],
     weights: NDArray[np.float64],
@@ -176,7 +194,8 @@ def _of_classes(
     rows = np.arange(len(own))
     law = np.concatenate([weights, unlisted[:, None]], axis=1)
     squares = (law**2).sum(axis=1, keepdims=True)
-    law = law * np.maximum(1.0 + variance * (squares - law), 0.0)
+    flattened = [law * np.maximum(1.0 + times * variance * (squares - law), 0.0) for times in (1.0, *_ROUNDINGS)]
+    law, *others = (each / each.sum(axis=1, keepdims=True) for each in flattened)
     hits = tops == own[:, None]
     hits &= weights > 0.0
     chosen = np.where(hits.any(axis=1), hits.argmax(axis=1), law.shape[1] - 1)
@@ -195,5 +214,6 @@ def _of_classes(
         logs.append(tilted[rows, chosen] / tilted.sum(axis=1))
     logs += [(1.0 - share) * law[rows, chosen] + share * uniform[rows, chosen] for share in _ANYWHERE]
     logs += [(1.0 - share) * law[rows, chosen] + share * greedy_law[rows, chosen] for share in _GREEDY]
+    logs += [other[rows, chosen] for other in others]
     ratios: NDArray[np.float64] = np.log(np.maximum(np.stack(logs, axis=1), 1e-12) / null[:, None])
     return ratios

@@ -32,7 +32,7 @@ from mpctl.gate.answer_forms import (
     stream_twins,
     text_differs,
 )
-from mpctl.gate.answer_law import examine_law
+from mpctl.gate.answer_law import REFUSES, examine_law
 from mpctl.gate.answer_tokens import (
     BROKEN,
     FEWEST,
@@ -50,6 +50,7 @@ from mpctl.gate.answer_tokens import (
 _CONFIRMED = 3  # findings of a rule whose requests are sent again
 _LISTED = 20  # findings of a rule that are recorded
 _CUT = "length"
+_HINTS = 1.0  # e-value; without a fault it falls as answers come in
 
 Result = tuple[RuleCount, list[Finding]]
 
@@ -119,6 +120,13 @@ def examine(
         findings=tuple(f for _, findings in results.values() for f in findings[:_LISTED]),
         settled=_settled(answers),
     )
+
+
+def promises(check: AnswerCheck) -> bool:
+    """Return whether more sampled answers may show a fault that these hint at: an e-value is valid at any time, so a
+    pass may go on for as long as it likes."""
+    e_value = check.rules.get(AnswerRule.LAW, RuleCount()).e_value
+    return e_value is not None and _HINTS < e_value <= REFUSES
 
 
 def to_confirm(check: AnswerCheck) -> tuple[int, ...]:

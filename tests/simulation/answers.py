@@ -14,7 +14,7 @@ import numpy as np
 
 from mpctl.experiment.answers import Answer, Ask, Pair, Repeat, Scored, ToolCall
 
-TOKENS, CONTEXTS, LIMIT, END = 64, 4093, 48, 0
+TOKENS, CONTEXTS, LIMIT, END = 64, 4093, 96, 0
 PROMPT_TOKENS = 2
 SCHEMA = {
     "type": "object",
@@ -31,16 +31,18 @@ FORMAT = {"type": "json_schema", "json_schema": {"name": "record", "schema": SCH
 
 
 def _table(seed: int = 7) -> np.ndarray:
-    """Logits by context. One gap of twelve between the two best is below 0.1 nats, as the demo's model has them."""
+    """Logits by context, with the figures of the demo's model on a real engine: 0.4 nats of entropy a token, one gap
+    of twelve between the two best below 0.1 nats, answers of 90 tokens. One context of seventeen is open: twenty tokens
+    are plausible."""
     rng = np.random.default_rng(seed)
-    logits = rng.normal(-5.0, 1.0, (CONTEXTS, TOKENS))
-    best = rng.permuted(np.tile(np.arange(TOKENS), (CONTEXTS, 1)), axis=1)[:, :2]
-    gaps = rng.gamma(0.9, 4.0, CONTEXTS)
+    logits = rng.normal(-9.0, 1.0, (CONTEXTS, TOKENS))
+    best = 1 + rng.permuted(np.tile(np.arange(TOKENS - 1), (CONTEXTS, 1)), axis=1)[:, :20]
     rows = np.arange(CONTEXTS)
     logits[rows, best[:, 0]] = 2.0
-    logits[rows, best[:, 1]] = 2.0 - gaps
-    logits[:, END] -= 1.0
-    ends = rng.random(CONTEXTS) < 0.02
+    logits[rows, best[:, 1]] = 2.0 - rng.gamma(0.8, 7.0, CONTEXTS)
+    opened = np.flatnonzero(rng.random(CONTEXTS) < 0.06)
+    logits[opened[:, None], best[opened, 2:]] = 2.0 - rng.gamma(1.0, 1.0, (len(opened), 18))
+    ends = rng.random(CONTEXTS) < 0.003
     logits[ends, END] = 10.0
     return logits
 
@@ -60,7 +62,7 @@ def ask_of(number: int, kind: str, *, temperature: float = 0.0, top_p: float = 1
 
 def asks_of(size: int, *, seed: int = 0) -> list[tuple[int, Ask]]:
     """A pass of about ``size`` requests with the seed of each answer: a quarter tools, an eighth JSON, a half sampled,
-    streamed twins, two prompts sampled four times, and the turns of a session of which the first comes again."""
+    streamed twins, four prompts sampled four times, and the turns of a session of which the first comes again."""
     numbers = iter(range(seed * 10_000, seed * 10_000 + 10_000))
     made: list[tuple[int, Ask]] = []
     for _ in range(size // 8):
@@ -72,7 +74,7 @@ def asks_of(size: int, *, seed: int = 0) -> list[tuple[int, Ask]]:
         made += [(n, ask_of(n, "prose", temperature=1.0)) for n in (next(numbers), next(numbers), next(numbers))]
         made += [(n, ask_of(n, "own", temperature=0.7, top_p=0.9)) for n in (next(numbers), next(numbers))]
     twins = [(n, replace(ask, stream=not ask.stream)) for n, ask in made if ask.kind in ("tools", "json")][:4]
-    same = [(n, ask_of(n, "same", temperature=1.0)) for n in (next(numbers), next(numbers))] * 4
+    same = [(n, ask_of(n, "same", temperature=1.0)) for n in [next(numbers) for _ in range(4)]] * 4
     turns = [next(numbers) for _ in range(3)]
     session = [(n, ask_of(n, "session")) for n in (*turns, turns[0])]
     return [*made, *twins, *same, *session]
@@ -209,13 +211,16 @@ def _forbidden(position: int) -> np.ndarray:
 
 def _choose(logprobs: np.ndarray, temperatures: np.ndarray, nuclei: np.ndarray, uniform: np.ndarray) -> np.ndarray:
     tokens = logprobs.argmax(axis=1)
-    for n in np.flatnonzero(temperatures > 0):
-        order = np.argsort(-logprobs[n], kind="stable")
-        law = np.exp((logprobs[n][order] - logprobs[n][order[0]]) / temperatures[n])
-        law /= law.sum()
-        before = np.cumsum(law) - law
-        law = np.where(before < nuclei[n], law, 0.0)
-        tokens[n] = order[min(np.searchsorted(np.cumsum(law), uniform[n] * law.sum(), side="right"), TOKENS - 1)]
+    sampled = np.flatnonzero(temperatures > 0)
+    if not len(sampled):
+        return tokens
+    order = np.argsort(-logprobs[sampled], axis=1, kind="stable")
+    law = np.take_along_axis(logprobs[sampled], order, axis=1)
+    law = np.exp((law - law[:, :1]) / temperatures[sampled, None])
+    law /= law.sum(axis=1, keepdims=True)
+    law = np.where(np.cumsum(law, axis=1) - law < nuclei[sampled, None], law, 0.0)
+    chosen = (np.cumsum(law, axis=1) <= (uniform[sampled] * law.sum(axis=1))[:, None]).sum(axis=1)
+    tokens[sampled] = order[np.arange(len(sampled)), np.minimum(chosen, TOKENS - 1)]
     return tokens
 
 
@@ -355,7 +360,8 @@ ENGINE_FAULTS = (
     Fault("noise of 0.5 nats", 0.5, _by_logits(_noisy)),
     *(Fault("temperature times", share, _heated) for share in (1.5, 0.6)),
     Fault("top_p ignored", 1.0, _no_nucleus),
-    *(Fault("tokens taken greedily", share, _by_tokens(_partly_greedy)) for share in (1.0, 0.1)),
+    Fault("tokens taken greedily", 1.0, _by_tokens(_partly_greedy)),
+    Fault("one token in ten taken greedily", 0.1, _by_tokens(_partly_greedy)),
     Fault("seed used again", 1.0, _seeded),
     Fault("grammar not applied", 1.0, _no_grammar),
 )
@@ -428,10 +434,11 @@ def arms(fault: Fault | None, noise: float, rng: np.random.Generator) -> tuple[E
 
 
 def simulated_pass(
-    fault: Fault | None, *, size: int, noise: float, seed: int, only: Sequence[tuple[int, Ask]] = ()
+    fault: Fault | None, *, size: int, noise: float, seed: int, only: Sequence[tuple[int, Ask]] = (), first: int = 0
 ) -> tuple[list[Pair], Engine, Engine]:
-    """The pairs of a pass, scored as the contract of mpctl.experiment.answers says. ``only``: these requests."""
-    rng = np.random.default_rng([seed, len(only)])
+    """The pairs of a pass, scored as the contract of mpctl.experiment.answers says. ``only``: these requests;
+    ``first``: the number of the first pair."""
+    rng = np.random.default_rng([seed, len(only), first])
     baseline, candidate = arms(fault, noise, rng)
     asks = only or asks_of(size, seed=seed)
     own, mine = baseline.answer(asks), candidate.answer(asks)
@@ -451,8 +458,17 @@ def simulated_pass(
             scored = baseline.score([c], 2 if ask.greedy else 20)[0]
         if (ask.greedy and (control <= 16 or differs)) or ask.kind == "same":
             own_scored = baseline.score([b], 2)[0]
-        pairs.append(Pair(n, ask, b, c, own_scored, scored))
+        pairs.append(Pair(first + n, ask, b, c, own_scored, scored))
     return pairs, baseline, candidate
+
+
+def sampled_again(
+    fault: Fault | None, pairs: Sequence[Pair], asks: Sequence[tuple[int, Ask]], *, noise: float, seed: int
+) -> tuple[list[Pair], list[tuple[int, Ask]]]:
+    """The sampled requests of a pass once more: their pairs, and the requests with the seeds of their answers."""
+    only = list({ask.digest: (n, ask) for n, ask in asks if not ask.greedy}.values())
+    further, _, _ = simulated_pass(fault, size=0, noise=noise, seed=seed, only=only, first=len(pairs))
+    return further, only
 
 
 def repeats_of(

@@ -26,7 +26,7 @@ from mpctl.experiment.answers import (
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.users import Placement
-from mpctl.gate.answers import confirm, examine, to_confirm
+from mpctl.gate.answers import confirm, examine, promises, to_confirm
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measurement
@@ -37,6 +37,7 @@ from mpctl.rollout.steps.measure import Answered, in_turns, measurement
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
 _CONTEXT = 4096  # tokens, where the engine does not tell
 _GAPS, _LAW = 2, 20  # alternatives: to know a token's gap to the next one, and the law that it was drawn from
+_FURTHER = 3  # times at most that the sampled requests are asked again, while their e-value hints at a fault
 _STOPS = (Outcome.FAIL, Outcome.UNDECIDED, Outcome.MISSING)  # no round of speed changes them
 
 
@@ -96,18 +97,34 @@ class _Pass:
 
     def compare(self, baseline: BaselineAnswers) -> AnswerCheck:
         """Let the candidate answer as well, and examine both."""
-        progress, fidelity = self.context.progress, self.operation.plan.fidelity
+        progress = self.context.progress
         progress.step("answers", f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once")
         candidate = behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
         rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
         pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
-        answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
-        level = Level.IDS if answered and all(a.ids for a in answered) else Level.PARSED
-        check = examine(pairs, fidelity=fidelity, level=level, gone=self.leaves)
+        check = self._examined(pairs)
+        for _ in range(0 if self.operation.plan.placement is Placement.TURNS else _FURTHER):
+            if not promises(check):
+                break
+            pairs += self._sampled_again(pairs)
+            check = self._examined(pairs)
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
         return replace(check, skipped={**baseline.skipped, **check.skipped})
+
+    def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
+        answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
+        level = Level.IDS if answered and all(a.ids for a in answered) else Level.PARSED
+        return examine(pairs, fidelity=self.operation.plan.fidelity, level=level, gone=self.leaves)
+
+    def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
+        """Both arms' answers to the sampled requests once more, scored; a request that comes several times in the
+        pass comes once."""
+        asks = tuple({pair.ask.digest: pair.ask for pair in pairs if not pair.ask.greedy}.values())
+        self.context.progress.update(f"{len(asks)} sampled requests are sent again")
+        rows = zip(asks, self._ask(BASELINE, asks), self._ask(CANDIDATE, asks), strict=True)
+        return self._scored([Pair(number, *row) for number, row in enumerate(rows, start=len(pairs))])
 
     def _scored(self, pairs: Sequence[Pair]) -> list[Pair]:
         """The pairs with the baseline's scores of the candidate's answers: of greedy ones that differ, and of all

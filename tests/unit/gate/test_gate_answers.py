@@ -17,12 +17,13 @@ from mpctl.experiment.answers import (
     Pair,
     Repeat,
     Reproduction,
+    RuleCount,
     Scored,
     ToolCall,
 )
 from mpctl.gate.answer_forms import Invalid, excess_by_chance, invalid_kinds, loops
 from mpctl.gate.answer_law import examine_law, likelihood_ratios
-from mpctl.gate.answers import confirm, examine, open_findings, refusing, to_confirm
+from mpctl.gate.answers import confirm, examine, open_findings, promises, refusing, to_confirm
 from tests.simulation.answers import (
     FAULTS,
     Engine,
@@ -281,7 +282,7 @@ def test_no_likelihood_ratio_gains_under_the_law(temperature, top_p, spread):
         law = {top: p * (1 + 2 * spread**2 * (squares - each[top])) for top, p in law.items()}
     assert sum(law.values()) == pytest.approx(1.0)
     ratios = [np.exp(likelihood_ratios(Scored((top,), (tops,), (0,)), temperature, top_p, spread)[0]) for top in law]
-    assert {r.shape for r in ratios} == {(1, 15)}
+    assert {r.shape for r in ratios} == {(1, 17)}
     assert (sum(p * r for p, r in zip(law.values(), ratios, strict=True)) <= 1.0 + 1e-9).all()
 
 
@@ -308,3 +309,29 @@ def test_equal_engines_are_not_refused(noise):
     check = confirm(check, pairs, repeats_of(None, to_confirm(check), pairs, asks_of(16, seed=5), noise))
     assert not any(refusing(check, rule) for rule in AnswerRule)
     assert not any(count.missing for count in check.rules.values())
+
+
+def test_evidence_counts_against_the_likeliest_rounding_of_the_law():
+    """The control's spread is an estimate: engines whose rounding is half as large again are not refused."""
+    engine = Engine(0.3, np.random.default_rng(3))
+    asks = [(n, ask_of(n, "prose", temperature=0.7, top_p=0.9)) for n in range(150)]
+    scores = engine.score(engine.answer(asks), 20)
+    evidence = {
+        spread: examine_law([(n, 0.7, 0.9, told) for n, told in enumerate(scores)], spread).e_value
+        for spread in (0.0, 0.27, 0.33)
+    }
+    assert evidence[0.0] > 200 and max(evidence[0.27], evidence[0.33]) < 10
+
+
+def test_sampled_requests_are_asked_again_only_while_they_hint_at_a_fault():
+    def with_e_value(value):
+        return AnswerCheck("full", Level.IDS, 1, 1, rules={AnswerRule.LAW: RuleCount(1, e_value=value)})
+
+    assert [promises(with_e_value(value)) for value in (None, 0.1, 1.0, 1.5, 200.0, 201.0)] == [
+        False,
+        False,
+        False,
+        True,
+        True,
+        False,
+    ]

@@ -132,6 +132,15 @@ def test_sampled_traffic_is_decided_by_speed_also_where_the_baseline_has_left(st
         assert law.outcome is Outcome.PASS
 
 
+def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(monkeypatch):
+    memory = MemoryWorld(FASTER)
+    monkeypatch.setattr("mpctl.rollout.steps.answers.promises", lambda check: len(memory.meter.asked) < 6)
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    sampled = sum(not ask.greedy for ask in asks_of(workload_of(memory.context, done), QUICK, context_tokens=4096))
+    assert memory.meter.asked[2:] == [(BASELINE_TEXT, sampled, 4), (CANDIDATE_TEXT, sampled, 4)] * 2
+    assert done.ending is Ending.PROMOTED
+
+
 def test_arms_that_take_turns_answer_in_turns():
     memory = MemoryWorld(FASTER)
     done = rollout(memory, Strategy.SIDE_BY_SIDE, placement=Placement.TURNS)
