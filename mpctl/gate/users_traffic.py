@@ -29,6 +29,7 @@ READ_S = 5.0  # between two readings: what a harmful candidate serves until it i
 _FIRST_S = 600.0  # in which the first share of a split brings STEP_REQUESTS
 
 _HARM_LOOKS = (5, 7, 10, 14, 20, 28, 40, 56, 80, 112, 160, 224, 320)  # requests on the candidate
+_HARM_AGAIN = 8  # times that a step is judged from its next request on
 _HARM_ERROR = 0.01  # of an equal candidate, over all looks and steps
 _HARM_SPREAD, _HARM_WEIGHT = 0.45, 9  # of one request's time per token, as if seen in so many readings before
 _HARM_WAITING = 2  # readings with waiting requests on the candidate alone
@@ -102,12 +103,7 @@ def compare_traffic(traffic: UsersTraffic, policy: Policy) -> TrafficFigures:
         return widened(ratio_interval(values, stage, correlated=True), math.log1p(policy.max_pod_gap), ratio=True)
 
     return TrafficFigures(
-        windows=len(windows),
-        planned=planned,
-        seconds=seconds,
-        pods=pods,
-        baseline_requests=round(theirs),
-        candidate_requests=round(ours),
+        *(len(windows), planned, seconds, pods, round(theirs), round(ours)),
         batch=max(w.batch for w in windows),
         rate=theirs / seconds / pods if seconds and pods else 0.0,
         load_ratio=ours / theirs * pods if theirs else None,
@@ -172,7 +168,8 @@ class _Evidence:
 class HarmWatch:
     """Stops a candidate that slows users, from the fifth request on. The lower bound of its slowdown is compared with
     the policy's limit after 5, 7, 10, 14, 20, 28, ... requests on it, of this step and of all steps; an equal candidate
-    is stopped in 1 of 100 rollouts of ``steps``. One whose requests wait in two readings, while none waits on the
+    is stopped in 1 of 100 rollouts of ``steps``. After 320 requests the step is judged from its next request on, since
+    users may come in bursts that only then slow it. One whose requests wait in two readings, while none waits on the
     baseline, is stopped at once.
 
     The baseline on quiet prompts is no limit, although it would stop half the speed on busy pods at a smaller share:
@@ -183,21 +180,22 @@ class HarmWatch:
     steps: int = 1
     _every: _Evidence = field(default_factory=_Evidence)
     _step: _Evidence = field(default_factory=_Evidence)
+    _before: float = 0.0  # requests of this step whose evidence was judged to its end
     _waiting: int = 0
 
     @property
     def requests(self) -> float:
         """Requests that the candidate answered in this step."""
-        return self._step.requests
+        return self._before + self._step.requests
 
     def begin_step(self) -> None:
         """Begin a step with another share: what a candidate does under a small load says little of a larger one."""
-        self._step = _Evidence()
+        self._step, self._before = _Evidence(), 0.0
 
     def add(self, window: TrafficWindow, reading: ArmsReading) -> str:
         """Return why the candidate must be stopped after this reading; "" while nothing shows that."""
         limit, slow = self.policy.max_tpot_ratio, ""
-        for evidence, tests in ((self._every, 2), (self._step, 2 * self.steps)):
+        for evidence, tests in ((self._every, 2), (self._step, 2 * (self.steps + _HARM_AGAIN))):
             evidence.add(window.candidate, window.baseline)
             slowdown = evidence.slowdown(_HARM_ERROR / tests, limit)
             if slowdown is not None:
@@ -205,6 +203,8 @@ class HarmWatch:
                     f"its time per output token is {formatting.ratio(slowdown)} the baseline's over "
                     f"{formatting.count(evidence.requests)} requests (at most {formatting.limit(limit, 'x')})"
                 )
+        if self._step.requests >= _HARM_LOOKS[-1]:
+            self._step, self._before = _Evidence(), self.requests
         return self._queued(reading) or slow
 
     def _queued(self, reading: ArmsReading) -> str:

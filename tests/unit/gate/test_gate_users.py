@@ -168,6 +168,16 @@ def test_a_small_load_that_flattered_a_candidate_does_not_hide_a_larger_one():
     assert harm.add(slow, reading(1, counters(0), counters(0)))
 
 
+def test_a_burst_that_slows_a_candidate_late_in_a_step_stops_it():
+    harm = HarmWatch(POLICY, steps=6)
+    fast = TrafficWindow(5.0, 1, window(), window())
+    assert not any(harm.add(fast, reading(number, counters(0), counters(0))) for number in range(16))
+    assert harm.requests == 320
+    slow = TrafficWindow(5.0, 1, window(), window(30.0))
+    assert harm.add(slow, reading(16, counters(0), counters(0)))
+    assert harm.requests == 340
+
+
 @pytest.mark.parametrize("copies", [False, True])
 def test_equal_pods_that_differ_by_3_percent_are_rarely_told_apart(copies):
     """scripts/users-table has 500 runs of each."""
