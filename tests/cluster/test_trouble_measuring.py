@@ -81,6 +81,13 @@ def until(process, word):
 
 
 def meanwhile(demo, mpctl, act):
+    """Exit code and messages of a rollout in whose second round ``act`` changes something; no candidate stays."""
+    ended = interrupted(demo, mpctl, act)
+    assert demo.client.find("isvc", "demo-candidate") is None
+    return ended
+
+
+def interrupted(demo, mpctl, act):
     """Exit code and messages of a rollout in whose second round ``act`` changes something."""
     under_way = mpctl.start(*ROLLOUT, *LONG)
     try:
@@ -90,7 +97,6 @@ def meanwhile(demo, mpctl, act):
     finally:
         under_way.kill()
     assert not re.search(r"arm-[0-9a-f]{10}|OSError|a prompt is left out|Absent", written), written
-    assert demo.client.find("isvc", "demo-candidate") is None
     return under_way.returncode, written
 
 
@@ -122,8 +128,10 @@ def test_a_foreign_change_of_the_autoscaler_stops_no_measurement_and_is_kept_and
 
 @pytest.mark.nightly
 def test_a_namespace_that_is_deleted_is_the_cause_and_nothing_is_left_to_restore(demo, mpctl):
-    code, written = meanwhile(demo, mpctl, lambda gone: gone.kubectl("delete", "namespace", gone.name, "--wait=false"))
+    delete_all = lambda namespace: namespace.kubectl("delete", "namespace", namespace.name, "--wait=false")  # noqa: E731
+    code, written = interrupted(demo, mpctl, delete_all)
     assert code == 1, written
+    demo.client.wait("nothing stays", lambda: demo.client.find("isvc", "demo-candidate") is None)
     assert f"namespace {demo.name} is being deleted" in written
     assert "nothing is left to restore there" in written
 
