@@ -16,6 +16,7 @@ from mpctl.experiment.answers import Answer, Ask, Pair, Repeat, Scored, ToolCall
 
 TOKENS, CONTEXTS, LIMIT, END = 64, 4093, 96, 0
 PROMPT_TOKENS = 2
+_DOCUMENT = 32  # tokens of a call or JSON document, at most
 SCHEMA = {
     "type": "object",
     "properties": {
@@ -203,8 +204,8 @@ def _logsumexp(logits: np.ndarray) -> np.ndarray:
 
 
 def _forbidden(position: int) -> np.ndarray:
-    """Tokens that the grammar of tools and JSON does not allow at a position; it always allows the end."""
-    forbidden = np.arange(TOKENS) % 3 != position % 3
+    """Tokens that the grammar of tools and JSON does not allow at a position; a call or document ends in time."""
+    forbidden = (np.arange(TOKENS) % 3 != position % 3) | (position >= _DOCUMENT)
     forbidden[END] = position < 8
     return forbidden
 
