@@ -168,7 +168,7 @@ class Attested:
         if max_age is not None and now - self.opened > max_age:
             raise Refused(
                 f"{self.operation} of {self.service} is of {self.opened.isoformat()}, longer ago than allowed",
-                hint="measure again with mpctl rollout",
+                hint="measure the service again",
             )
         if policy is not None and digest_of(policy) != self.policy_digest:
             raise Refused(f"{self.operation} of {self.service} was judged by another policy")
@@ -178,7 +178,7 @@ class Attested:
             raise Refused(
                 f"service {self.service} is not what {self.operation} promoted: its manifest has the digest "
                 f"{text_digest[:12]}, expected {self.subjects[AFTER]['sha256'][:12]}",
-                hint="mpctl diff shows what changed since",
+                hint="a diff from the revision before shows what changed",
             )
 
 

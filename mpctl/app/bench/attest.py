@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpctl import bounded
+from mpctl import bounded, commands
 from mpctl.app.bench.recorded import FinishedRun, measured_by
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
@@ -74,10 +74,12 @@ def attest_promoted(session: Session, operation: Operation, request: SigningRequ
     try:
         write_whole(Path(path), attest(session, operation, source, open_signer(request)).encode(), option="--bundle")
     except MpctlError as error:
-        again = session.command("report", operation.id, "-o", "attestation", "--output-file", path)
+        words = ("report", operation.id, "-s", session.name, "-o", "attestation", "--output-file", path)
+        again = commands.line(*words, "--sign-with", request.key or "KEY", namespace=session.namespace)
         session.console.warn(f"the verdict of {operation.id} was not signed: {error.message}; '{again}' signs it")
         return
-    session.console.note(f"the signed verdict is in {path}; '{session.command('verify', path, '--key', 'FILE')}'")
+    check = commands.line("verify", path, "--key", "FILE", namespace=session.namespace)
+    session.console.note(f"the signed verdict is in {path}; '{check}' verifies it")
 
 
 def open_signer(request: SigningRequest) -> Signer:
