@@ -18,6 +18,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Protocol
 
 from mpctl import bounded, commands
@@ -34,6 +35,7 @@ from mpctl.app.workload import read_traffic
 from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
+from mpctl.experiment.answer_sets import SENTINELS
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.platform import http
 from mpctl.platform.local.desired import Desired, change, read_observed
@@ -65,14 +67,19 @@ class Fault(StrEnum):
     STALE_HEAD = "stale-head"
     SYNTHETIC = "synthetic-acceptance"
     KILLED = "killed-engine"
+    WRONG = "wrong-answers"
+    POISONED = "poisoned-cache"
 
 
 @dataclass(frozen=True)
 class Effect:
-    """``text``: the fault in words; ``changes_spec``: a fallback to another spec ends it."""
+    """``text``: the fault in words; ``changes_spec``: a fallback to another spec ends it. ``planted``: what the engine
+    reads from its file of faults (scripts/python-wrong); ``signal``: the finding of sentinels that is meant."""
 
     text: str
     changes_spec: bool = True
+    planted: dict[str, Any] | None = None
+    signal: Signal | None = None
 
 
 EFFECTS: dict[Fault, Effect] = {
@@ -80,6 +87,17 @@ EFFECTS: dict[Fault, Effect] = {
     Fault.STALE_HEAD: Effect("the target is replaced by a newer version, the head is not"),
     Fault.SYNTHETIC: Effect("the engine accepts few drafts by lot, with the same manifest"),
     Fault.KILLED: Effect("the serving engine is killed", changes_spec=False),
+    Fault.WRONG: Effect(
+        "one token in twenty is another one",
+        planted={"kind": "token random", "share": 0.05},
+        signal=Signal.WRONG_ANSWERS,
+    ),
+    Fault.POISONED: Effect(
+        "the prefix cache loses its values once, and keeps its blocks",
+        changes_spec=False,
+        planted={"kind": "prefix cache poisoned"},
+        signal=Signal.POISONED_CACHE,
+    ),
 }
 
 
@@ -99,7 +117,8 @@ class Result:
 
     Seconds count from the fault; ``re_armed_s`` from the return of the usual traffic. Tokens per second: ``before`` the
     fault, ``during`` it with nothing done (what a service without fallback stays at), ``after`` the fallback, and
-    ``re_armed``. ``pays``: whether speculation still paid under the fault. ``skipped``: why it was left out;
+    ``re_armed``. ``pays``: whether speculation still paid under the fault. ``sentinels``: their requests until the
+    finding, ``load_share`` of those of the users. ``skipped``: why it was left out;
     ``failure``: what did not happen as it should.
     """
 
@@ -116,6 +135,8 @@ class Result:
     during: float | None = None
     after: float | None = None
     re_armed: float | None = None
+    sentinels: int = 0
+    load_share: float | None = None
     skipped: str = ""
     failure: str = ""
 
@@ -140,6 +161,8 @@ class Result:
             "secondsToReArm": self.re_armed_s,
             "requests": self.requests,
             "requestsFailed": self.failed,
+            "sentinelRequests": self.sentinels,
+            "sentinelShare": self.load_share,
             "tokensPerSecond": {
                 "before": self.before,
                 "withoutFallback": self.during,
@@ -171,6 +194,7 @@ class DrillRequest:
     prompts: tuple[str, ...] = ()  # the traffic that the gate measured; () where it was built-in sets
     drift_to: str = "chat"  # what the traffic turns to
     newer_target: str | None = None  # another version of the target
+    fault_file: str | None = None  # that the engine reads planted faults from
     window_s: float = 20.0  # of each phase
 
 
@@ -318,6 +342,10 @@ class LocalRig:
         if arm is not None and arm.fault:
             self.crash()
 
+    def plant(self, file: str, fault: dict[str, Any]) -> None:
+        """Write the fault that the engine reads with its next step."""
+        Path(file).write_text(json.dumps(fault), encoding="utf-8")
+
     def serves(self) -> bool:
         """Return whether the serving engine is ready."""
         desired = self._platform.desired()
@@ -334,6 +362,7 @@ class Rig(Protocol):
 
     def crash(self, fault: tuple[str, ...] = ()) -> None: ...
     def mend(self) -> None: ...
+    def plant(self, file: str, fault: dict[str, Any]) -> None: ...
     def serves(self) -> bool: ...
 
 
@@ -481,9 +510,11 @@ class _Drill:
             with self._watching(fault) as watch:
                 result = watch.before(self.usual)
                 if not result.failure:
-                    result = watch.killed(result) if fault is Fault.KILLED else self._changed(watch, result, arguments)
+                    result = self._met(watch, result, arguments)
         finally:
             self.users.pause()
+            if self.request.fault_file:
+                self.rig.plant(self.request.fault_file, {})
             self._restore()
         answers = self.users.answers[first:]
         failed = [a for a in answers if a.error]
@@ -491,6 +522,28 @@ class _Drill:
         result = replace(result, requests=len(answers), failed=len(failed), **rates)  # type: ignore[arg-type]
         if failed and fault is not Fault.KILLED and not result.failure and not result.skipped:
             result = replace(result, failure=f"{len(failed)} requests failed: {failed[0].error}")
+        return result
+
+    def _met(self, watch: _Watch, result: Result, arguments: tuple[str, ...]) -> Result:
+        if result.fault is Fault.KILLED:
+            return watch.killed(result)
+        if EFFECTS[result.fault].planted is not None:
+            return self._planted(watch, result)
+        return self._changed(watch, result, arguments)
+
+    def _planted(self, watch: _Watch, result: Result) -> Result:
+        """A fault that only answers show. A cache that was poisoned once stays so with no fault at work."""
+        effect, file = EFFECTS[result.fault], self.request.fault_file
+        assert effect.planted is not None and file is not None
+        if not watch.until_asked(SENTINELS):  # their blocks are in the cache, and all are right
+            return replace(result, failure=f"sentinels were not asked within {_FOUND_S:.0f} s")
+        self.rig.plant(file, effect.planted)
+        if result.fault is Fault.POISONED:
+            self.users.ask(self.usual[0])
+            self.rig.plant(file, {})
+        result = watch.fallen_back(result)
+        if not result.failure and result.signal != effect.signal:
+            result = replace(result, failure=f"found as {result.signal}")
         return result
 
     def _changed(self, watch: _Watch, result: Result, arguments: tuple[str, ...]) -> Result:
@@ -522,6 +575,8 @@ class _Drill:
         if fault is Fault.SYNTHETIC:
             lot = {"rejection_sample_method": "synthetic", "synthetic_acceptance_length": self._poor_length()}
             return ("--speculative-config", json.dumps({**spec, **lot}))
+        if EFFECTS[fault].planted is not None and self.request.fault_file is None:
+            return "--fault-file names no file that the engine reads faults from (scripts/python-wrong)"
         return ()
 
     def _poor_length(self) -> float:
@@ -561,6 +616,8 @@ class _Drill:
             fleet_share=1.0,
             fleet_window_s=1.0,
             re_arm=fault is Fault.DRIFT,
+            sentinel_s=self.policy.interval_s if EFFECTS[fault].planted is not None else 0.0,
+            sentinel_share=0.05,
         )
         events: list[tuple[float, WatchEvent]] = []
 
@@ -599,6 +656,8 @@ class _Watch:
         self._watcher, self._events, self._users, self._clock = watcher, events, users, clock
         self._window_s, self._fault, self._rig = window_s, fault, rig
         self.windows: dict[str, tuple[float, float]] = {}
+        self._sent = 0  # by sentinels, which an action begins to count again
+        self._earlier = len(users.answers)
 
     @property
     def _watched(self) -> Watched:
@@ -610,6 +669,7 @@ class _Watch:
         while True:
             began = self._clock.monotonic()
             self._watcher.round()
+            self._sent = max(self._sent, self._watched.guard.sent)
             if met():
                 return self._clock.monotonic()
             if self._clock.monotonic() >= end:
@@ -645,6 +705,10 @@ class _Watch:
             return replace(result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}")
         return result
 
+    def until_asked(self, count: int) -> bool:
+        """Wait until so many sentinels were answered right."""
+        return self._until(lambda: self._watched.guard.turn >= count, _FOUND_S) is not None
+
     def fallen_back(self, result: Result) -> Result:
         """From a fault until after the fallback."""
         at, past = self._clock.monotonic(), len(self._events)
@@ -658,9 +722,15 @@ class _Watch:
         signal = happened("signal")
         assert signal is not None
         result = replace(result, signal=signal[1].reason, detected_s=signal[0] - at)
-        self._until(lambda: self._watched.acting is not None, self._window_s + _UNDECIDED_S)
+        users = len(self._users.answers) - self._earlier
+        result = replace(result, sentinels=self._sent, load_share=self._sent / users if users else None)
+
+        def acts() -> bool:
+            return self._watched.acting is not None or happened("action", "error") is not None
+
+        self._until(acts, self._window_s + _UNDECIDED_S)
         self.windows["during"] = (signal[0], self._clock.monotonic())
-        if self._watched.acting is None:
+        if not acts():
             pays = self._watched.assessment.pays
             result = replace(result, pays=pays, action="reported")
             return result if pays else replace(result, failure=f"no fallback: {self._watched.decision.reason}")
@@ -751,6 +821,7 @@ def main() -> int:
     parser.add_argument("--prompts", action="append", default=[], help="the usual traffic (default: as measured)")
     parser.add_argument("--drift-to", default="chat", help="what the traffic turns to (default: chat)")
     parser.add_argument("--newer-target", help="another version of the target, for stale-head")
+    parser.add_argument("--fault-file", help="what MPCTL_WRONG named when the service was started, for planted faults")
     parser.add_argument("--watch-policy", help="limits of the watch; its waiting times are shortened")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds between two readings (default: 2)")
     parser.add_argument("--window", type=float, default=20.0, help="seconds of each measurement (default: 20)")
@@ -760,7 +831,8 @@ def main() -> int:
     options = parser.parse_args()
     terminal, place = Terminal.of_environment(yes=options.yes), Place("local", options.namespace)
     faults = tuple(options.fault or Fault)
-    request = DrillRequest(faults, tuple(options.prompts), options.drift_to, options.newer_target, options.window)
+    asked = (tuple(options.prompts), options.drift_to, options.newer_target, options.fault_file, options.window)
+    request = DrillRequest(faults, *asked)
     try:
         session = open_session(place, terminal, options.name)
         policy = read_policy(options.watch_policy, options.interval)
@@ -773,18 +845,20 @@ def main() -> int:
 
 
 def _table(outcome: DrillOutcome) -> str:
-    header = ["FAULT", "FOUND", "DETECTED", "RECOVERED", "RE-ARMED", "FAILED", "TOKENS/S BEFORE", "WITHOUT FALLBACK"]
+    header = ["FAULT", "FOUND", "DETECTED", "RECOVERED", "RE-ARMED", "FAILED", "SENTINELS"]
+    header += ["TOKENS/S BEFORE", "WITHOUT FALLBACK"]
     return columns([[*header, "WITH", "RE-ARMED", "RESULT"], *(_row(result) for result in outcome.results)])
 
 
 def _row(result: Result) -> list[str]:
     if result.skipped:
-        return [result.fault.value, *["-"] * 9, f"left out: {result.skipped}"]
+        return [result.fault.value, *["-"] * 10, f"left out: {result.skipped}"]
     seconds = [_in("s", value) for value in (result.detected_s, result.recovered_s, result.re_armed_s)]
     rates = [_in("", value) for value in (result.before, result.during, result.after, result.re_armed)]
     counts = f"{result.failed} of {result.requests}"
+    sentinels = "-" if result.load_share is None else f"{result.sentinels} ({result.load_share:.1%})"
     return [
-        *(result.fault.value, result.signal or "-", *seconds, counts, *rates),
+        *(result.fault.value, result.signal or "-", *seconds, counts, sentinels, *rates),
         f"FAILED: {result.failure}" if result.failure else f"passed: {result.action}",
     ]
 

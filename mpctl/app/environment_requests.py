@@ -15,6 +15,11 @@ _EVENT_FORMS = ("json", "slack", "pagerduty")
 _cluster = partial(option, section="Cluster")
 
 
+def _secrets() -> Any:
+    text = "Allow reading this Secret: one with an API key, or mpctl-sentinels, which is also written; repeatable."
+    return option("--secret", multiple=True, metavar="NAME", help=text)
+
+
 def _prometheus() -> Any:
     return option("--prometheus", metavar="URL", help="Read counters from Prometheus (default: from the engines).")
 
@@ -69,9 +74,7 @@ class RbacRequest:
         metavar="KIND:NAME",
         help="Also bind user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME; repeatable.",
     )
-    secrets: tuple[str, ...] = option(
-        "--secret", multiple=True, metavar="NAME", help="Allow reading this Secret with an API key; repeatable."
-    )
+    secrets: tuple[str, ...] = _secrets()
     load: Literal["job", "local"] = option(
         "--load",
         type=("job", "local"),
@@ -135,6 +138,7 @@ class WatchInstallRequest:
     webhook_format: str = option(
         "--webhook-format", type=_EVENT_FORMS, default="json", help="Shape of the webhook's events."
     )
+    secrets: tuple[str, ...] = _secrets()
     without: tuple[str, ...] = option(
         "--without",
         type=("podmonitor",),

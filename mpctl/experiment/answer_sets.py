@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -157,6 +158,34 @@ def _said(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
+def hot_prefix(prompts: Iterable[str]) -> dict[str, Any]:
+    """The beginning that most of the prompts with one share: their system messages and tools; empty without any."""
+    heads = Counter(json.dumps(head, sort_keys=True) for p in prompts if p.startswith(CHAT) and (head := _head(p)))
+    prefix: dict[str, Any] = json.loads(heads.most_common(1)[0][0]) if heads else {}
+    return prefix
+
+
+def _head(prompt: str) -> dict[str, Any]:
+    body = body_of(prompt)
+    first = list(itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"]))
+    parts = {"messages": first, "tools": body.get("tools")}
+    return {name: part for name, part in parts.items() if part}
+
+
+def sentinels_of(prefix: Mapping[str, Any]) -> tuple[Ask, ...]:
+    """Requests of which the watch asks some, behind a :func:`hot_prefix` whose blocks in the prefix cache they share:
+    files of code, generated for mpctl, to be copied, so that hardly any token of an answer is near a tie.
+    No tool is called: a grammar would hold the answer."""
+    tools = prefix.get("tools")
+    settings = {"tools": tools, "tool_choice": "none"} if tools else {}
+    bodies = ({"messages": [*prefix.get("messages", ()), *_said(text)], **settings} for text in _sentinel_texts())
+    return tuple(Ask("sentinel", body, _SENTINEL_TOKENS) for body in bodies)
+
+
+def _sentinel_texts() -> tuple[str, ...]:
+    return tuple(text for text in _built_in("edits") if text.startswith(_COPY))[-_SENTINEL_TEXTS:]
+
+
 def body_of(prompt: str) -> dict[str, Any]:
     """The body of the request that a prompt of the workload stands for: its messages, tools and response format."""
     if prompt.startswith(CHAT):
@@ -184,12 +213,15 @@ class _Size:
 
 
 _SIZES = {
-    QUICK: _Size(4, 1, 1, 2, 1, 2, 512, (), 2, 0, 0, 64),
+    QUICK: _Size(2, 1, 1, 2, 1, 2, 512, (), 2, 0, 0, 64),
     FULL: _Size(16, 48, 16, 32, 4, 5, 4096, (2048, 16384, 65536), 32, 16, 4, 96),
 }
 _SAME = 4  # times that a prompt is asked; two equal answers of it show that a seed is used again
 _NEEDLES = 2  # per length
 _NUCLEUS = 0.9  # top_p of every fourth sampled request, so that one that is ignored shows
+SENTINELS = 3  # of a pass
+_COPY = "Return this file unchanged."
+_SENTINEL_TEXTS, _SENTINEL_TOKENS = 12, 48
 
 
 def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[Ask, ...]:
@@ -208,7 +240,12 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     temperature = max(workload.temperatures)
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
     calls = [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)]
+    prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
+    known = {prompt for kind in workload.traffic for prompt in kind.prompts}
+    measured = known - {*workload.spare_prompts(len(known))}
+    free = [ask for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True) if text not in measured]
     kinds = [
+        free[:SENTINELS],
         [Ask("own", body_of(prompt), size.tokens) for prompt in spare[: size.own]],
         calls,
         [replace(ask, stream=not ask.stream) for ask in calls[: size.tools_again]],

@@ -69,7 +69,8 @@ class Ask:
     @property
     def constrained(self) -> bool:
         """True when a grammar may hold the answer, which the log probabilities of a scored prompt do not know."""
-        return bool(self.body.get("tools") or self.body.get("response_format"))
+        calls = self.body.get("tools") and self.body.get("tool_choice") != "none"
+        return bool(calls or self.body.get("response_format"))
 
     @property
     def digest(self) -> str:

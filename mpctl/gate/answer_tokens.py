@@ -26,7 +26,7 @@ _MIDDLING = (-3.0, -0.05)  # log probabilities at which rounding shows
 _NORMAL_99 = 2.58  # standard deviations that hold 99 % of a normal distribution
 BROKEN = 6.0  # nats of tau: no rounding is as wide, so the baseline itself chooses tokens that it finds unlikely
 FEWEST = 2  # answers of the baseline that are a control
-_SETTLED = 8  # tokens at least of an answer whose digest is compared
+FEWEST_SETTLED = 8  # tokens at least of an answer whose digest is compared
 _CHANCE = 15.0  # nats: two independent answers agree on a text as surprising once in three million pairs
 
 
@@ -154,25 +154,33 @@ def sampled_groups(pairs: Iterable[Pair]) -> list[list[Pair]]:
 
 
 def settled(ask: Ask, answer: Answer, scored: Scored, tau: float) -> str:
-    """Return length and digest of an answer's first tokens, each of them more than two tau from a tie; "" where they
-    are fewer than eight."""
+    """Return the digest of an answer whose first tokens are more than two tau from a tie each; "" where they are
+    fewer than eight."""
     count = 0
     for margin, top in zip(scored.margins, scored.tops, strict=True):
         if ask.constrained or margin or len(top) < 2 or top[0] - top[1] <= 2 * tau:
             break
         count += 1
-    return f"{count}:{digest_of(answer.ids[:count])}" if count >= _SETTLED else ""
+    return settled_digest(answer, count) if count >= FEWEST_SETTLED else ""
 
 
-def digest_of(ids: Sequence[int]) -> str:
-    """Return a digest of token ids."""
-    return hashlib.sha256(",".join(map(str, ids)).encode()).hexdigest()[:16]
+def settled_digest(answer: Answer, count: int) -> str:
+    """Return how many tokens are settled, and digests of these, of all ids and of what was made of them."""
+    return f"{count}:{digest_of(answer.ids[:count])}:{digest_of(answer.ids)}:{digest_of(answer.rendering)}"
 
 
-def differs_from(settled_digest: str, answer: Answer) -> bool:
-    """Return whether an answer differs from a digest of :func:`settled`."""
-    count, _, digest = settled_digest.partition(":")
-    return digest_of(answer.ids[: int(count)]) != digest
+def digest_of(parts: Sequence[object]) -> str:
+    """Return a digest of token ids, or of what was made of them."""
+    return hashlib.sha256(",".join(map(str, parts)).encode()).hexdigest()[:16]
+
+
+def differs_from(recorded: str, answer: Answer) -> bool:
+    """Return whether an answer differs from a :func:`settled_digest`: in a settled token, or in what was made of the
+    same ids."""
+    count, first, whole, rendering = recorded.split(":")
+    if digest_of(answer.ids[: int(count)]) != first:
+        return True
+    return digest_of(answer.ids) == whole and digest_of(answer.rendering) != rendering
 
 
 def _reported(answer: Answer, scored: Scored) -> Iterator[tuple[float, float]]:

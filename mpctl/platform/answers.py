@@ -37,9 +37,10 @@ def ask(
     endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int = 2
 ) -> tuple[Answer, ...]:
     """Return the answers in the order of ``asks``, ``concurrency`` at once. ``salt``: of the prefix cache, one per run
-    and arm: a session meets its own prefix, and nothing of another measurement. ``alternatives``: of each token, 2 to
-    20; more than 2 come with the answer. The first of them is the token itself, which the engine need not name twice:
-    with 1 the most likely token would be missing (vLLM 0.32)."""
+    and arm: a session meets its own prefix, and nothing of another measurement; "" for users' own part of the cache.
+    ``alternatives``: of each token, 2 to 20, or 0 to ask for no log probability; more than 2 come with the answer. The
+    first of them is the token itself, which the engine need not name twice: with 1 the most likely token would be
+    missing (vLLM 0.32)."""
     return _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency)
 
 
@@ -63,13 +64,12 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
         "temperature": ask.temperature,
         "top_p": ask.top_p,
         "max_tokens": ask.max_tokens,
-        "logprobs": True,
-        "top_logprobs": alternatives,
         "return_token_ids": True,
-        "return_tokens_as_token_ids": True,
-        "cache_salt": salt,
         "stream": ask.stream,
+        **({"cache_salt": salt} if salt else {}),
     }
+    if alternatives:
+        body |= {"logprobs": True, "top_logprobs": alternatives, "return_tokens_as_token_ids": True}
     try:
         received = _post(endpoint, "/v1/chat/completions", body)
         parts = _events(received) if ask.stream else [_object(received)]

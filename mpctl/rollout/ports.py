@@ -337,6 +337,10 @@ class Platform(Protocol):
     def live_text(self) -> str | None:
         """The service's manifest; None when somebody deleted the service."""
 
+    def address(self, turn: int) -> Endpoint | None:
+        """The endpoint that users send requests to, or the engine whose ``turn`` it is where that cannot be reached
+        from here; None where no engine serves."""
+
     def stop_all_except(self, arm: Arm) -> None:
         """Stop every other arm."""
 
@@ -407,6 +411,13 @@ class Store(Protocol):
     def load(self, operation: str, name: str, *, again: bool = False) -> dict[str, Any] | None:
         """A record kept by :meth:`save`, or None; ``again``: also one that another command saved since the first look.
         Raises Tampered when another writer replaced it."""
+
+    def seal(self, value: dict[str, Any]) -> bool:
+        """Keep a value with texts of users where secrets are kept, in place of the one before; False where there is no
+        such place."""
+
+    def unseal(self) -> dict[str, Any] | None:
+        """The value of :meth:`seal`; None without one, or where it may not be read."""
 
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be

@@ -38,6 +38,8 @@ class Signal(StrEnum):
     STEP_TO_ZERO = "StepToZero"
     RESTARTING = "Restarting"
     FELL_BACK = "FellBack"
+    WRONG_ANSWERS = "WrongAnswers"
+    POISONED_CACHE = "PoisonedCache"
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,14 @@ MEANINGS: dict[Signal, Meaning] = {
         "the watch replaced a speculation that no longer paid, and nobody has acknowledged it",
         ("watch", "acknowledge"),
     ),
+    Signal.WRONG_ANSWERS: Meaning(
+        True, "answers that are far from every tie are no longer those that were recorded", ("rollback",)
+    ),
+    Signal.POISONED_CACHE: Meaning(
+        True, "answers are wrong from the prefix cache and right without it, until it is emptied", ("restart",)
+    ),
 }
+ANSWERS = frozenset({Signal.WRONG_ANSWERS, Signal.POISONED_CACHE})  # findings of sentinels, each confirmed already
 
 
 def remedy_of(signal: Signal, namespace: str, service: str) -> str:
@@ -140,7 +149,7 @@ class State:
 @dataclass(frozen=True, slots=True)
 class Assessment:
     """``pays``: None where it is unknown, or not certain yet. ``detects_in_s``: how long a loss of the policy's size
-    would last before it is found, at this service's noise."""
+    would last before it is found, at this service's noise. ``requests``: of users in the window."""
 
     signal: Signal
     text: str
@@ -149,6 +158,7 @@ class Assessment:
     expected: Expected | None = None
     detects_in_s: float | None = None
     restarted: tuple[str, ...] = ()
+    requests: float = 0.0
 
     @property
     def finding(self) -> bool:
@@ -174,7 +184,13 @@ def assess(
         recent = tuple(when for when in state.restarts if reading.at - when < _RESTART_S)
         state = replace(state, without_counters=off, restarts=(*recent, *(reading.at for _ in interval.restarted)))
     state, assessment = _judged(policy, reference, state, reading, interval, speculates=speculates)
-    return state, replace(assessment, restarted=interval.restarted) if interval.restarted else assessment
+    requests = _requests(interval.window) if interval.window is not None and state.base is reading else 0.0
+    return state, replace(assessment, restarted=interval.restarted, requests=requests)
+
+
+def _requests(window: Window) -> float:
+    counts = (window.ttft_count, window.queue_count)
+    return next((count for count in counts if count is not None), 0.0)
 
 
 def _judged(

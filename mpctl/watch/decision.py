@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mpctl.watch.assessment import Assessment, Signal
-from mpctl.watch.watch_policy import PREVIOUS, WatchPolicy
+from mpctl.watch.assessment import ANSWERS, Assessment, Signal
+from mpctl.watch.watch_policy import NOTIFY, PREVIOUS, WatchPolicy
 
 _DAY_S = 86400.0
 # Findings that another spec ends. A costlier step slows the baseline, too; restarts and missing data are no verdict.
-ACTIONABLE = frozenset({Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_TO_ZERO, Signal.NO_DRAFTS})
+ACTIONABLE = ANSWERS | {Signal.WORSE_DRAFT, Signal.PAST_CROSSOVER, Signal.STEP_TO_ZERO, Signal.NO_DRAFTS}
 
 
 class WatchAct(StrEnum):
@@ -104,7 +104,8 @@ def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, 
     if reported := _only_reported(policy, assessment):
         return WatchDecision(WatchAct.REPORT, reported)
     restart = _restarts_first(policy, assessment, situation)
-    if reason := _reason_to_wait(policy, situation, restart=restart):
+    at_once = assessment.signal in ANSWERS
+    if reason := _reason_to_wait(policy, situation, restart=restart, at_once=at_once):
         return WatchDecision(WatchAct.HOLD, reason)
     if not situation.rungs and not restart:
         return WatchDecision(WatchAct.REPORT, f"{assessment.text}; no revision of the ladder was recorded")
@@ -122,6 +123,8 @@ def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
     """The report on a finding that nothing is done about; empty for one that is acted on."""
     if not policy.fall_back or assessment.signal not in ACTIONABLE:
         return assessment.text
+    if assessment.signal in ANSWERS:
+        return assessment.text if policy.wrong_answers == NOTIFY else ""
     if assessment.pays is not False and assessment.signal is not Signal.NO_DRAFTS:
         return f"{assessment.text}; " + (
             "speculation still pays" if assessment.pays else "whether it pays is not certain yet"
@@ -131,23 +134,24 @@ def _only_reported(policy: WatchPolicy, assessment: Assessment) -> str:
 
 def _restarts_first(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> bool:
     """Return whether fresh engines are tried before another spec: the fault of an engine whose acceptance fell to zero
-    ends with its process (vllm #52873). Once in a day: a fault that comes back is one that restarts do
-    not end."""
+    ends with its process (vllm #52873), and a poisoned cache with its blocks. Once in a day: a fault that comes back is
+    one that restarts do not end."""
     recent = any(situation.now - when < _DAY_S for when in situation.restarts)
-    return policy.restart and assessment.signal is Signal.STEP_TO_ZERO and not recent
+    ends = assessment.signal in (Signal.STEP_TO_ZERO, Signal.POISONED_CACHE)
+    return policy.restart and ends and not recent
 
 
-def _reason_to_wait(policy: WatchPolicy, situation: Situation, *, restart: bool) -> str:
+def _reason_to_wait(policy: WatchPolicy, situation: Situation, *, restart: bool, at_once: bool) -> str:
     """Why an action has to wait; empty when it need not. A restart changes no spec, so limits on that do not hold
-    it."""
+    it. ``at_once``: users get wrong answers until it is done."""
     if situation.busy:
         return situation.busy
     lasted = situation.now - situation.found_at
-    if lasted < policy.confirm_s:
+    if lasted < policy.confirm_s and not at_once:
         return f"the finding has lasted {lasted:.0f} of {policy.confirm_s:.0f} s"
     if restart:
         return ""
-    if reason := _cooling(policy, situation):
+    if not at_once and (reason := _cooling(policy, situation)):
         return reason
     recent = sum(1 for when in situation.fallbacks if situation.now - when < _DAY_S)
     if recent >= policy.per_day:

@@ -12,6 +12,7 @@ from mpctl.methods import METHODS
 from mpctl.yaml_lines import document
 
 PREVIOUS = "previous"
+FALL_BACK, NOTIFY = "fall_back", "notify"
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,9 @@ class WatchPolicy:
     - ``restart``: an engine whose acceptance fell to zero is restarted first, once in 24 hours; what still accepts
       nothing after that falls back.
     - ``fleet_share``: most services that may be changed within ``fleet_window_s``, at least one; 0: none.
+    - ``sentinel_s``: between two requests that show whether answers are still right; 0: none are sent.
+      ``sentinel_share``: most of them as a share of users' requests. ``wrong_answers``: ``fall_back`` at once where the
+      policy falls back at all, or ``notify``.
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
     """
@@ -42,6 +46,9 @@ class WatchPolicy:
     restart: bool = True
     fleet_share: float = 0.1
     fleet_window_s: float = 3600.0
+    sentinel_s: float = 300.0
+    sentinel_share: float = 0.005
+    wrong_answers: str = FALL_BACK
     re_arm: bool = False
     re_arm_prompts: Mapping[str, str] = ()  # type: ignore[assignment]
 
@@ -76,6 +83,8 @@ _RANGES = {
     "per_day": (0, 100),
     "fleet_share": (0.0, 1.0),
     "fleet_window_s": (1.0, 30 * 86400.0),
+    "sentinel_s": (0.0, 86400.0),
+    "sentinel_share": (0.0, 0.05),
 }
 
 
@@ -90,6 +99,8 @@ def _fault(name: str, value: Any) -> str:
         return "" if number and whole and least <= value <= most else f"must be a number from {least:g} to {most:g}"
     if name in ("fall_back", "restart", "re_arm"):
         return "" if isinstance(value, bool) else "must be true or false"
+    if name == "wrong_answers":
+        return "" if value in (FALL_BACK, NOTIFY) else f"must be {FALL_BACK} or {NOTIFY}"
     if name == "ladder":
         rungs = {*METHODS, PREVIOUS}
         sound = isinstance(value, list) and value and all(isinstance(v, str) and v in rungs for v in value)

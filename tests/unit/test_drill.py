@@ -45,6 +45,11 @@ class Rig:
         if self.faults and self.faults[-1]:
             self.crash()
 
+    def plant(self, file, fault):
+        engine, kind = self.session.engine, fault.get("kind")
+        engine.wrong = kind == "token random"
+        engine.poisoned = engine.poisoned or kind == "prefix cache poisoned"
+
     def serves(self):
         if seconds(self.session) < self.back:
             return False
@@ -299,3 +304,22 @@ def test_tokens_are_those_of_the_usage_that_ends_the_stream(answer_to):
 def test_a_stream_without_its_end_is_a_failed_request(answer_to, body, status, error):
     answer = answer_to(body, status)
     assert (answer.tokens, answer.error) == (0, error)
+
+
+@pytest.mark.parametrize(
+    ("fault", "signal", "action"),
+    [(Fault.WRONG, "WrongAnswers", "fell back to none"), (Fault.POISONED, "PoisonedCache", "restarted the engines")],
+)
+def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reported(fault, signal, action):
+    session = service()
+    before = session.memory.disk.text
+    result = only(run(session, fault, fault_file="fault.json"))
+    assert (result.failure, result.signal) == ("", signal)
+    assert result.action.startswith(action)
+    assert result.detected_s < 60 and result.recovered_s < 120
+    assert result.sentinels >= 3 and result.to_record()["sentinelShare"] > 0
+    assert session.memory.disk.text == before
+
+
+def test_a_planted_fault_is_left_out_without_a_file_that_the_engine_reads():
+    assert "--fault-file" in only(run(service(), Fault.WRONG)).skipped

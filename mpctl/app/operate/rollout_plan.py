@@ -27,6 +27,7 @@ from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
+from mpctl.watch.sentinel import engine_of
 
 AUTO = "auto"
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
@@ -102,6 +103,7 @@ class RolloutPlanner:
             users=fit.users,
             users_share_percent=fit.users_share_percent,
             fidelity=fit.fidelity,
+            engine=engine_of(service, change.target.engine, target_name_of(service)),
         )
 
     def requested(self, workload: Workload, unfinished: Operation | None) -> Fit:

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mpctl import commands
 from mpctl.app.console import Console
 from mpctl.app.session.service_status import Status, arm_problems
-from mpctl.errors import Cancelled, InputError
+from mpctl.errors import Cancelled, InputError, MpctlError
+from mpctl.estimate.facts import target_name_of
+from mpctl.experiment.answers import Answer, Ask
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_retirement
 from mpctl.rollout.plan import Kind
+from mpctl.watch.sentinel import engine_of
 
 if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
@@ -239,6 +242,26 @@ class Session(Source):
     def text(self) -> str:
         """The live manifest."""
         return self.platform.read().text
+
+    def engine_identity(self, service: Service) -> dict[str, str]:
+        """Return what decides the engine's answers besides speculation."""
+        return engine_of(service, self.engine_version(service), target_name_of(service))
+
+    def ask(self, asks: Sequence[Ask], *, salt: str = "", alternatives: int = 0, turn: int = 0) -> tuple[Answer, ...]:
+        """Ask the service as its users do, one request after the other.
+
+        Raises:
+            MpctlError: no engine serves.
+        """
+        from mpctl.platform import answers
+
+        endpoint = self.platform.address(turn)
+        if endpoint is None:
+            raise MpctlError(f"{self.title}: no engine serves")
+        return answers.ask(endpoint, asks, concurrency=1, salt=salt, alternatives=alternatives)
+
+    def close(self) -> None:
+        """End connections that :meth:`ask` opened."""
 
     @abstractmethod
     def counters(self) -> EngineCounters:

@@ -179,6 +179,10 @@ class ClusterSession(Session):
 
         return require_unowned(self.platform.isvc(), force=force)
 
+    def close(self) -> None:
+        """End port-forwards."""
+        self.platform.close()
+
     def counters(self) -> EngineCounters:
         """Read the counters of every ready pod."""
         reader = self.platform.reader

@@ -11,6 +11,7 @@ from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.speculation_status import since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
+from mpctl.watch.sentinel import Check
 
 _LATE = 5.0  # intervals without a round after which the watch is not healthy
 _AGAIN_S = 300.0  # an unchanged status is written again, in case somebody changed or deleted it
@@ -40,6 +41,15 @@ def metrics(watcher: Watcher) -> str:
         ),
         "mpctl_watch_tokens_per_step": ("Tokens per step of the last window.", _tokens),
         "mpctl_watch_slowdown_ratio": ("Time per token over the reference's at the same load.", _slowdown),
+        "mpctl_watch_answers_right": (
+            "1 while sentinels are answered right, 0 while they are not; absent where unknown.",
+            lambda w: {"True": 1.0, "False": 0.0}.get(answers_condition(w)["status"]),
+        ),
+        "mpctl_watch_sentinel_requests": (
+            "Requests of sentinels that this process sent.",
+            lambda w: float(w.guard.sent),
+        ),
+        "mpctl_watch_sentinels_wrong": ("Wrong answers to sentinels.", lambda w: float(w.guard.wrong)),
         "mpctl_watch_actions": ("Operations that this process began for the service.", lambda w: float(w.actions)),
     }
     for name, (help_, read) in gauges.items():
@@ -73,6 +83,7 @@ def record(watched: Watched) -> dict[str, Any]:
         "detectsInSeconds": assessment.detects_in_s,
         "decision": watched.decision.act.value,
         "reason": watched.decision.reason,
+        "sentinelRequests": watched.guard.sent,
         "trafficChanged": list(watched.traffic_changes),
         "knownBad": [finding.id for finding in watched.facts.known_bad],
         "command": remedy_of(assessment.signal, *watched.key) or None,
@@ -90,7 +101,26 @@ def conditions(watched: Watched) -> list[dict[str, str]]:
     reason, message = assessment.signal.value, MEANINGS[assessment.signal].text
     if assessment.signal is Signal.FELL_BACK or (assessment.signal is Signal.HEALTHY and not watched.facts.speculates):
         message = assessment.text  # a service without speculation performs as nothing that was measured
-    return [{"type": name, "status": status, "reason": reason, "message": message} for name, status in statuses.items()]
+    rows = [{"type": name, "status": status, "reason": reason, "message": message} for name, status in statuses.items()]
+    return [*rows, answers_condition(watched)]
+
+
+_ANSWERS = {
+    None: ("Unknown", "NotAsked", "no sentinel was sent yet; users' load allows one from time to time"),
+    Check.RIGHT: ("True", "Right", "the last sentinel was answered as recorded"),
+    Check.ONCE: ("True", "WrongOnce", ""),
+    Check.UNKNOWN: ("Unknown", "NotAnswered", ""),
+    Check.UNVERIFIED: ("Unknown", "Unverified", ""),
+}
+
+
+def answers_condition(watched: Watched) -> dict[str, str]:
+    """Return the condition AnswersRight: whether answers are still those that were recorded."""
+    guard, signal = watched.guard, watched.assessment.signal
+    status, reason, message = _ANSWERS.get(guard.last) or _ANSWERS[Check.UNKNOWN]
+    if guard.finding is not None:
+        status, reason, message = "False", signal.value, MEANINGS[signal].text
+    return {"type": "AnswersRight", "status": status, "reason": reason, "message": message or guard.text or reason}
 
 
 def table_rows(watched: Sequence[Watched]) -> list[list[str]]:

@@ -48,7 +48,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
         definition(),
         *_home(request),
         make("v1", "ServiceAccount", {"automountServiceAccountToken": False}),
-        *roles_of(rows, f"mpctl-watch.{home}", watched, to=(subject,)),
+        *roles_of(rows, f"mpctl-watch.{home}", watched, to=(subject,), secrets=request.secrets),
         *_lease_role(request, subject),
         make("v1", "ConfigMap", {"data": {_POLICY_FILE: policy_text}}),
         make("apps/v1", "Deployment", {"spec": _deployment(request)}),

@@ -19,11 +19,15 @@ from mpctl.rollout.ledger import live_revisions
 from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
+from mpctl.watch.assessment import ANSWERS
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.reference import RECORD, Reference
+from mpctl.watch.sentinel import RECORD as SENTINELS
+from mpctl.watch.sentinel import Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
 WATCH = "watch"
+_OPERATIONS = 6  # the last ones, that may hold sentinels
 ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
 
 
@@ -55,6 +59,8 @@ class LedgerFacts:
     live: Rung | None = None  # the revision that serves
     reference: Reference | None = None  # of the live revision
     unread: str = ""  # why a stored reference cannot be used
+    operation: str = ""  # the last change, under which the watch keeps what it records
+    sentinels: tuple[Sentinels, ...] = ()  # recorded ones, those of the newest operation first
     speculates: bool = False
     rungs: tuple[Rung, ...] = ()
     changes: tuple[float, ...] = ()  # of the spec, by the watch
@@ -104,15 +110,19 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
         live=live,
         reference=reference,
         unread=unread,
+        operation=last.id,
+        sentinels=_sentinels(session, [op.id for op in reversed(every)]),
         speculates=_speculates(last.plan.spec),
         known_bad=_known_bad(session) if _speculates(last.plan.spec) else (),
         rungs=ladder(policy, candidates, live, _previous(every, last)),
     )
+    wrong = any(last.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in ANSWERS)
     better = last.plan.baseline_spec if last in back else None
     if better is None or not _speculates(better):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
-    return replace(facts, better=better, fell_back=_fallback(session, last, better), promotion=promotion)
+    facts = replace(facts, better=None if wrong else better)  # wrong answers are tried again by a person alone
+    return replace(facts, fell_back=_fallback(session, last, better), promotion=promotion)
 
 
 def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
@@ -177,6 +187,17 @@ def _reference(session: Session, last: Operation, revisions: Iterable[Revision])
     except MpctlError as error:
         return None, error.message
     return None, ""
+
+
+def _sentinels(session: Session, names: list[str]) -> tuple[Sentinels, ...]:
+    """Recorded sentinels of the last operations. They hold as long as the engine is the same, whatever drafts."""
+    records = (session.store.load(name, SENTINELS) for name in names[:_OPERATIONS])
+    try:
+        return tuple(
+            restored("sentinels", Sentinels.from_record, record, hint="") for record in records if record is not None
+        )
+    except MpctlError:
+        return ()
 
 
 def _busy(unfinished: Operation | None, holder: str | None) -> str:

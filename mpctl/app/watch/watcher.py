@@ -17,15 +17,17 @@ from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
+from mpctl.app.watch.sentinels import Asked, ask_sentinel
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
+from mpctl.watch.sentinel import Check, Guard, Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
-ACTORS = 4
+ACTORS, _ASKERS = 4, 8
 _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bounds
 # Between two readings of a service and its ledger, six requests each at most: a thousand services take twelve a second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
@@ -65,6 +67,9 @@ class Watched:
     reported: Signal | None = None  # the signal of the last event
     unpaid: bool = False  # that event said that speculation costs more than it gains
     hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
+    guard: Guard = field(default_factory=Guard)
+    sentinels: Sentinels | None = None  # that this process recorded
+    asking: Future[Asked] | None = None
     traffic_changes: tuple[str, ...] = ()  # how the traffic differs from what the gate measured
     decision: WatchDecision = field(default_factory=lambda: WatchDecision(WatchAct.NOTHING, ""))
     acting: Future[None] | None = None
@@ -77,6 +82,16 @@ class Watched:
     def key(self) -> Key:
         """Namespace and name."""
         return self.session.namespace, self.session.name
+
+
+_OF_CHECK = {Check.WRONG: Signal.WRONG_ANSWERS, Check.POISONED: Signal.POISONED_CACHE}
+
+
+def _with_answers(assessment: Assessment, guard: Guard) -> Assessment:
+    """The assessment of a service whose sentinels found wrong answers: nothing is more urgent."""
+    if guard.finding is None:
+        return assessment
+    return replace(assessment, signal=_OF_CHECK[guard.finding], text=guard.found)
 
 
 def _with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session) -> Assessment:
@@ -114,6 +129,7 @@ class Watcher:
         shortest, longest = _DEADLINES_S
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
+        self._askers = actors or ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask")
         self.watched: dict[Key, Watched] = {}
         self._unlisted: dict[Key, tuple[float, Watched]] = {}  # with the time since when
         self._listed_at: float | None = None
@@ -122,6 +138,7 @@ class Watcher:
 
     def close(self) -> None:
         """Wait for operations under way: each ends, or fails, by itself."""
+        self._askers.shutdown(wait=True, cancel_futures=True)
         self._actors.shutdown(wait=True)
         self.readers.close()
 
@@ -162,7 +179,7 @@ class Watcher:
         since, watched = self._unlisted.pop(key, (0.0, None))
         if watched is None or self._monotonic() - since > _RETRY_MOST_S:
             return Watched(session)
-        watched.session, watched.state, watched.read_at = session, State(), None
+        watched.session, watched.state, watched.guard, watched.read_at = session, State(), Guard(), None
         return watched
 
     def _read_all_facts(self, free: Sequence[Watched]) -> None:
@@ -194,7 +211,8 @@ class Watcher:
             watched.facts = replace(watched.facts, busy=facts, interrupted="")
             return
         if facts.live != watched.facts.live:  # another revision serves: nothing that was learned holds for it
-            watched.state = State()
+            watched.state, watched.profile = State(), Profile()
+            watched.guard = Guard(1.0 if watched.is_read else 0.0)
         before, watched.facts = watched.facts, facts
         watched.read_at, watched.is_read = self._monotonic(), True
         self._tell_known_bad(watched, before)
@@ -218,6 +236,9 @@ class Watcher:
             assessment = replace(assessment, text=facts.unread)
         if not watched.is_read:  # whether speculation was promoted is unknown
             assessment = Assessment(Signal.BLIND, facts.busy)
+        watched.guard = watched.guard.with_load(self.policy, assessment.requests)
+        self._ask(watched, len(reading.engines))
+        assessment = _with_answers(assessment, watched.guard)
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
             self._tell(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
@@ -228,8 +249,37 @@ class Watcher:
             self._confirm(watched)
             self._report(watched)
 
+    def _ask(self, watched: Watched, engines: int) -> None:
+        """Take the result of the last sentinel, and send the next one where it is due."""
+        if watched.asking is not None and watched.asking.done():
+            asked, watched.asking = watched.asking.result(), None
+            before = watched.guard.last
+            watched.guard = watched.guard.after(asked.check, asked.text, sent=asked.sent, now=self._now())
+            watched.sentinels = asked.recorded or watched.sentinels
+            check = watched.guard.last
+            if check is Check.ONCE or (check is Check.UNVERIFIED and check is not before):
+                reason = "AnswerDiffered" if check is Check.ONCE else "AnswersUnverified"
+                self._tell(watched, "signal", reason, asked.text)
+        busy = watched.facts.busy or not watched.is_read or watched.asking is not None
+        if not busy and watched.guard.due(self.policy, self._now()):
+            watched.asking = self._askers.submit(self._asked, watched, engines)
+
+    def _asked(self, watched: Watched, engines: int) -> Asked:
+        """Send a sentinel, in a thread of its own and by a session of its own."""
+        session = watched.session
+        try:
+            session = self._reopen(session)
+            return ask_sentinel(session, watched.facts, watched.sentinels, watched.guard.turn, engines, self._time())
+        except MpctlError as error:
+            return Asked(Check.UNKNOWN, error.message)
+        except Exception as error:  # noqa: BLE001  a fault of our own on one odd service ends no watch of the others
+            return Asked(Check.UNKNOWN, type(error).__name__)
+        finally:
+            if session is not watched.session:
+                session.close()
+
     def _compare_profile(self, watched: Watched) -> None:
-        reference = watched.facts.reference
+        reference = watched.facts.reference if watched.facts.speculates else None
         changes = watched.profile.differences(reference) if reference is not None else ()
         if bool(changes) != bool(watched.traffic_changes):
             text = "; ".join(changes) or "the traffic resembles what the gate measured again"
@@ -336,7 +386,7 @@ class Watcher:
             }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
-            watched.reported, watched.finding, watched.state = None, None, State()
+            watched.reported, watched.finding, watched.state, watched.guard = None, None, State(), Guard(1.0)
         watched.read_at = None
         self._take(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now

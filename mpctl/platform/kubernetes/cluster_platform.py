@@ -22,6 +22,7 @@ from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
 from mpctl.platform.kubernetes.api.answers import Json, conditions
 from mpctl.platform.kubernetes.api.api_client import Client
+from mpctl.platform.kubernetes.api.connection import SERVICE_ACCOUNT
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
 from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.gpu_capacity import gpu_product, gpus_of
@@ -35,7 +36,7 @@ from mpctl.platform.kubernetes.service.preconditions import Preconditions, reque
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 from mpctl.platform.kubernetes.service.running_engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
-from mpctl.rollout.ports import Arm, ArmState, Demand, Live, Phase, RetainedBaseline, Router, Scaler
+from mpctl.rollout.ports import Arm, ArmState, Demand, Endpoint, Live, Phase, RetainedBaseline, Router, Scaler
 
 
 class KubernetesPlatform:
@@ -194,6 +195,19 @@ class KubernetesPlatform:
     def url(self) -> str:
         """Return the service's URL from KServe's status."""
         return str((self.isvc().get("status") or {}).get("url") or "-")
+
+    def address(self, turn: int) -> Endpoint | None:
+        """The service's address inside the cluster; from outside a port-forward to one pod after the other."""
+        isvc = self.isvc()
+        workload = self.reader.workload(isvc)
+        pods = sorted(pod["metadata"]["name"] for pod in workload.ready)
+        if not pods:
+            return None
+        endpoint, _ = self.reader.endpoint(workload, pods[turn % len(pods)])
+        status = isvc.get("status") or {}
+        url = str((status.get("address") or {}).get("url") or status.get("url") or "").rstrip("/")
+        inside = url and (SERVICE_ACCOUNT / "token").exists()
+        return replace(endpoint, base_url=url, socket=None) if inside else endpoint
 
     def problems(self) -> tuple[str, ...]:
         """Return the unmet conditions of the service with KServe's reasons."""

@@ -13,17 +13,19 @@ The service owns none of these objects: deleting it does not delete its history.
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl import commands
-from mpctl.errors import Conflict, MpctlError, Tampered
+from mpctl import bounded, commands
+from mpctl.errors import Conflict, MpctlError, NotPermitted, Tampered
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import Client
-from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION
+from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, SECRET
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import (
@@ -256,6 +258,26 @@ class KubernetesStore:
         if again:
             self._records.forget((operation,))
         return self._records.load_all(operation).get(name)
+
+    def seal(self, value: dict[str, Any]) -> bool:
+        """Keep a value in the namespace's Secret for it, where the administrator has made one and let mpctl write."""
+        data = {self._service: base64.b64encode(json.dumps(value).encode()).decode()}
+        try:
+            if self._client.get(SECRET, names.SEALED, self._namespace) is None:
+                return False
+            self._client.merge(SECRET, names.SEALED, self._namespace, {"data": data})
+        except NotPermitted:
+            return False
+        return True
+
+    def unseal(self) -> dict[str, Any] | None:
+        """The value of :meth:`seal`; None where the Secret has none or may not be read."""
+        try:
+            secret = self._client.get(SECRET, names.SEALED, self._namespace) or {}
+            value = bounded.loads(base64.b64decode((secret.get("data") or {}).get(self._service, "")))
+        except (NotPermitted, ValueError):
+            return None
+        return value if isinstance(value, dict) else None
 
     # Deletion
 

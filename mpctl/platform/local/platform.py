@@ -124,6 +124,11 @@ class LocalPlatform:
         desired = read_desired(self.directory)
         return None if desired is None else desired.text
 
+    def address(self, turn: int) -> Endpoint | None:
+        """The service's own port, behind which the supervisor's router is."""
+        desired = self.desired()
+        return self._endpoint(read_service(desired.text, desired.name), desired.port, desired.cwd)
+
     def check(self, demand: Demand) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
         service = read_service(demand.arm.manifest, self._service)

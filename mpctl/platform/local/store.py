@@ -33,6 +33,7 @@ class RecordedFiles:
         self._revisions = _files(directory, "revisions/*")
         self._records = _files(directory, "operations/**/*")
         self._others = [log for log in _files(directory, "arms/*.log") if log.stem not in running]
+        self._others += _files(directory, _SEALED)
 
     def recorded(self) -> Recorded:
         """Number of files of each kind; a line of the ledger counts as one entry."""
@@ -69,6 +70,7 @@ def _running(directory: Path) -> frozenset[str]:
     return frozenset(named) | frozenset(observed.arms if observed else ())
 
 
+_SEALED = "sealed.json"
 _REVISION_DIGITS = 4
 _TAIL_BYTES = 65536
 _LEASE_TRIES, _LEASE_PAUSE_S = 4, 0.05
@@ -152,6 +154,16 @@ class LocalStore:
         if record is not None and not isinstance(record, dict):
             raise MpctlError(f"{path} is damaged: it is not an object", hint=RESTORE)
         return record
+
+    def seal(self, value: dict[str, Any]) -> bool:
+        """Keep a value in a file that the user alone may read."""
+        write_json(self._directory / _SEALED, value)
+        return True
+
+    def unseal(self) -> dict[str, Any] | None:
+        """The value of :meth:`seal`, or None."""
+        value = read_json(self._directory / _SEALED)
+        return value if isinstance(value, dict) else None
 
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations."""

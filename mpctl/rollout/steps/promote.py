@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import MpctlError
+from mpctl.experiment.answer_sets import hot_prefix, sentinels_of
+from mpctl.experiment.answers import AnswerCheck
+from mpctl.experiment.workload import Workload
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Nothing, Operation, StepResult
@@ -19,6 +22,8 @@ from mpctl.rollout.steps.measure import measurement
 from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
 from mpctl.watch.reference import RECORD as REFERENCE
 from mpctl.watch.reference import Reference
+from mpctl.watch.sentinel import RECORD as SENTINELS
+from mpctl.watch.sentinel import Sentinels, prefix_digest
 
 
 @dataclass(frozen=True)
@@ -158,22 +163,42 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
 def record_promoted(context: Context, operation: Operation) -> Recorded:
     """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
     stored = _as_stored(context, operation.plan)
-    _keep_reference(context, operation)
+    _keep_references(context, operation)
     why = f"promoted by {operation.id}"
     return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
-def _keep_reference(context: Context, operation: Operation) -> None:
-    """Without it the service is promoted all the same, and the watch reports that it has nothing to compare with."""
+def _keep_references(context: Context, operation: Operation) -> None:
+    """Without them the service is promoted all the same, and the watch reports that it has nothing to compare with."""
     if operation.plan.spec is None:
         return
     try:
-        reference = Reference.of(measurement(context, operation).run(), operation.plan.spec)
+        measured = measurement(context, operation)
+        run = measured.run()
+        reference = Reference.of(run, operation.plan.spec)
     except MpctlError as error:
         context.progress.note(f"no reference for the watch: {error.message}")
         return
     if reference is not None:
         context.store.save_all(operation.id, {REFERENCE: reference.to_record()})
+    if run.answers is not None:
+        _keep_sentinels(context, operation, measured.workload, run.answers)
+
+
+def _keep_sentinels(context: Context, operation: Operation, workload: Workload, check: AnswerCheck) -> None:
+    """Record which answers of the baseline no rounding changes. Without them the watch asks the service itself."""
+    prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
+    settled = {ask.digest: digest for ask in sentinels_of(prefix) if (digest := check.settled.get(ask.digest))}
+    if not settled:
+        context.progress.note("no sentinel for the watch: none of its answers is far from every tie")
+    elif prefix and not context.store.seal(prefix):
+        context.progress.note(
+            "no sentinel for the watch: mpctl may write no Secret mpctl-sentinels, to keep the system prompt in"
+        )
+    else:
+        created = context.clock.now().isoformat(timespec="seconds")
+        sentinels = Sentinels(created, operation.plan.engine, True, settled, prefix_digest(prefix))
+        context.store.save_all(operation.id, {SENTINELS: sentinels.to_record()})
 
 
 def record_restarted(context: Context, operation: Operation) -> Recorded:

@@ -55,7 +55,7 @@ def session(**platform):
     )
 
 
-SERVICE = SimpleNamespace(name="demo", model="org/model", storage=())
+SERVICE = SimpleNamespace(name="demo", model="org/model", storage=(), command={})
 CHANGE = Change(
     Target(SERVICE, None, Checkpoint()),
     "old",

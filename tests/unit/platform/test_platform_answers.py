@@ -185,3 +185,12 @@ def test_answers_come_in_the_order_of_the_requests(engine):
     asks = [Ask("own", {"messages": [{"role": "user", "content": str(n)}]}, 64) for n in range(8)]
     received = answers.ask(engine.endpoint, asks, concurrency=4, salt="s")
     assert [answer.text for answer in received] == [str(n) for n in range(8)]
+
+
+def test_the_watch_asks_for_ids_in_users_part_of_the_cache_and_for_no_log_probability(engine):
+    engine.respond = lambda body: (200, json.dumps({"choices": [{"message": {"content": "a"}, "token_ids": [1]}]}))
+    ask = Ask("sentinel", {"messages": [{"role": "user", "content": SECRET}]}, 48)
+    (answer,) = answers.ask(engine.endpoint, [ask], concurrency=1, salt="", alternatives=0)
+    ((_, body),) = engine.bodies
+    assert not {"cache_salt", "logprobs", "top_logprobs", "return_tokens_as_token_ids"} & set(body)
+    assert body["return_token_ids"] and answer == Answer(ids=(1,), text="a")

@@ -13,7 +13,7 @@ from mpctl.app.environment_requests import RbacRequest, WatchInstallRequest
 from mpctl.app.watch.install import objects
 from mpctl.cli.root import COMMANDS
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, TABLE, CallRow, covers, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, FREE, SEALING, TABLE, CallRow, covers, needs
 from mpctl.platform.kubernetes.access.rbac import Subject, require_name, roles, rules_of, subject_of, to_yaml
 from tests.cluster.listed import request_of
 
@@ -63,10 +63,19 @@ def test_no_role_reads_secrets_unless_named():
     assert [d for d in named if d[4] == "secrets"] == [("Role", "chat", "get", "", "secrets", ("engine-key",))]
 
 
+def test_the_secret_of_sentinels_is_written_as_well_and_never_created():
+    named = granted(roles("operator", "chat", secrets=["engine-key", "mpctl-sentinels"]))
+    assert {(d[2], d[5]) for d in named if d[4] == "secrets"} == {
+        ("get", ("engine-key",)),
+        ("get", ("mpctl-sentinels",)),
+        ("patch", ("mpctl-sentinels",)),
+    }
+
+
 def test_no_row_is_there_twice_and_each_names_commands_that_exist():
     rows = [(row.key, row.scope) for row in TABLE]
     assert len(rows) == len(set(rows))
-    for row in (*TABLE, API_KEY):
+    for row in (*TABLE, API_KEY, *SEALING):
         assert set(row.commands) <= set(COMMANDS), row
         assert row.why
 

@@ -203,3 +203,13 @@ def test_a_holder_that_has_not_signed_yet_is_another_mpctl(store, tmp_path):
         for content in ("{", "[]"):
             (tmp_path / "ns" / "svc" / "lease.json").write_text(content)
             assert store.holder() == "another mpctl"
+
+
+def test_a_sealed_value_is_read_by_its_user_alone_and_ends_with_the_history(store, tmp_path):
+    assert store.unseal() is None
+    assert store.seal({"messages": ["a"]}) and store.seal({"messages": ["b"]})
+    assert store.unseal() == {"messages": ["b"]}
+    (path,) = tmp_path.rglob("sealed.json")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    store.purge()
+    assert store.unseal() is None

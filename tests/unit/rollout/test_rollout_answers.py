@@ -8,16 +8,21 @@ from dataclasses import replace
 import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, WORKLOAD, Behaviour, Crash, MemoryWorld, plan
 
-from mpctl.experiment.answer_sets import QUICK, asks_of
+from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of, sentinels_of
 from mpctl.experiment.answers import Answer, AnswerCheck, Level
+from mpctl.experiment.prompt_files import CHAT
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.steps.measure import Answered, verdict_of, workload_of
+from mpctl.watch.sentinel import Sentinels, prefix_digest
 
-WRONG = {BASELINE_TEXT: Behaviour(), CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True, tokens=(5, 8, 7))}
+WRONG = {
+    BASELINE_TEXT: Behaviour(),
+    CANDIDATE_TEXT: Behaviour(seconds=0.05, speculates=True, tokens=(5, 8, 7, 8, 9, 10, 11, 12)),
+}
 both = pytest.mark.parametrize("strategy", list(Strategy))
 
 
@@ -175,3 +180,45 @@ def test_no_record_holds_an_answer_or_a_prompt():
     shown = "\n".join(memory.progress.lines)
     for text in (secret, "Call the tool", "Return this record"):
         assert text not in kept and text not in shown
+
+
+def test_a_promotion_records_which_answers_no_rounding_changes():
+    memory = MemoryWorld(FASTER)
+    done = rollout(memory, Strategy.SIDE_BY_SIDE, engine={"image": "v0.32.0"})
+    record = Sentinels.from_record(memory.disk.records[done.id, "sentinels"])
+    assert record.engine == {"image": "v0.32.0"} and record.baseline and record.prefix == ""
+    assert len(record.settled) == SENTINELS
+    assert set(record.settled) < {ask.digest for ask in sentinels_of({})}
+    assert memory.disk.sealed is None
+
+
+SYSTEM = CHAT + json.dumps({"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "a"}]})
+
+
+def with_system_prompt(memory):
+    """The first measured prompt has a system prompt."""
+    prompts = {kind.name: (SYSTEM, *kind.prompts[1:]) for kind in WORKLOAD.traffic}
+    traffic = tuple(replace(kind, prompts=prompts[kind.name]) for kind in WORKLOAD.traffic)
+    memory.disk.records["workload-1", "workload"] = replace(WORKLOAD, traffic=traffic).to_record()
+    memory.context = replace(memory.context, prompts=prompts)
+    return memory
+
+
+def test_the_system_prompt_of_sentinels_is_sealed_and_in_no_record():
+    memory = with_system_prompt(MemoryWorld(FASTER))
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert memory.disk.sealed == {"messages": [{"role": "system", "content": "Be brief"}]}
+    record = Sentinels.from_record(memory.disk.records[done.id, "sentinels"])
+    assert record.prefix == prefix_digest(memory.disk.sealed)
+    assert set(record.settled) < {ask.digest for ask in sentinels_of(memory.disk.sealed)}
+    assert "Be brief" not in json.dumps([r for key, r in memory.disk.records.items()])
+    assert "Be brief" not in "".join(entry.to_line() for entry in memory.disk.ledger)
+
+
+def test_without_a_place_for_secrets_nothing_is_recorded_that_needs_one(monkeypatch):
+    memory = with_system_prompt(MemoryWorld(FASTER))
+    monkeypatch.setattr(memory.context.store, "seal", lambda value: False)
+    done = rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert done.ending is Ending.PROMOTED
+    assert (done.id, "sentinels") not in memory.disk.records
+    assert any("Secret mpctl-sentinels" in line for line in memory.progress.lines)

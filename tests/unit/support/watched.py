@@ -13,6 +13,7 @@ from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRe
 from mpctl.app.session.base import EngineCounters
 from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import MpctlError
+from mpctl.experiment.answers import Answer
 from mpctl.experiment.counters import Counters
 from mpctl.rollout.operation import Ending
 from mpctl.watch.watch_policy import WatchPolicy
@@ -21,6 +22,7 @@ QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
 GOOD, BAD = 1.0, 0.0
+TOKENS = (5, 6, 7, 8, 9, 10, 11, 12)  # of every answer, as in a measurement
 
 
 class Here(Executor):
@@ -53,6 +55,7 @@ class Engine:
     def __init__(self):
         self.share, self.speculates, self.generated, self.drafts, self.why = GOOD, True, 0.0, 0.0, ""
         self.accepts, self.accepted = 1.0, 0.0
+        self.wrong, self.poisoned, self.asked, self.odd = False, False, [], 0
 
     def read(self):
         if self.why:
@@ -71,6 +74,16 @@ class Engine:
         counters = Counters(self.generated, started=1.0, **queue, **(spec if self.speculates else {}))
         return EngineCounters({"engine": counters}, {}, 1)
 
+    def answer(self, salt, alternatives):
+        """Eight tokens that are far from every tie; other ones where the engine is wrong, or its cache, or for the next
+        ``odd`` requests."""
+        self.asked.append((bool(salt), alternatives))
+        self.odd -= 1
+        wrong = self.wrong or (self.poisoned and not salt) or self.odd >= 0
+        tokens = (99, *TOKENS[1:]) if wrong else TOKENS
+        rows = tuple({token: 0.0, 1: -12.0} for token in tokens) if alternatives else ()
+        return Answer((1, 2), tokens, "text", finish="stop", alternatives=rows)
+
 
 class Service(MemorySession):
     def __init__(self, *, name="svc", engine=None, **more):
@@ -79,6 +92,9 @@ class Service(MemorySession):
 
     def counters(self):
         return self.engine.read()
+
+    def ask(self, asks, *, salt="", alternatives=0, turn=0):
+        return tuple(self.engine.answer(salt, alternatives) for _ in asks)
 
     def later(self):
         """Another command on the same service, at the same time of day."""

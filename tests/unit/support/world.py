@@ -87,7 +87,7 @@ class Behaviour:
     seconds: float = 0.1
     speculates: bool = False
     answer: str = "text"
-    tokens: tuple[int, ...] = (5, 6, 7)  # of every answer in a pass of answers
+    tokens: tuple[int, ...] = (5, 6, 7, 8, 9, 10, 11, 12)  # of every answer in a pass of answers
     failures: int = 0
     matches: bool = True
 
@@ -294,6 +294,13 @@ class MemoryStore:
     def _records(self) -> dict[tuple[str, str], dict[str, Any]]:
         return {**self._world.disk.records, **self._unsealed}
 
+    def seal(self, value: dict[str, Any]) -> bool:
+        self._world.disk.sealed = value
+        return True
+
+    def unseal(self) -> dict[str, Any] | None:
+        return self._world.disk.sealed
+
     def prune(self, operations: frozenset[str]) -> Pruned:
         records = self._world.disk.records
         going = [key for key in records if key[0] in operations]
@@ -451,6 +458,7 @@ class Disk:
         default_factory=lambda: {("workload-1", "workload"): WORKLOAD.to_record()}
     )
     failed: dict[str, int] = field(default_factory=dict)
+    sealed: dict[str, Any] | None = None
 
     def copy(self) -> Disk:
         """An independent one; the values inside are never changed."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from mpctl.watch.assessment import Signal
+from mpctl.watch.sentinel import Check
 from mpctl.watch.watch_policy import WatchPolicy
 from tests.simulation.drift import Change, Truth, found
 from tests.simulation.many import found_in_many
+from tests.simulation.sentinels import Life, live, sound
 
 POLICY = WatchPolicy()
 DAY = 5760  # windows
@@ -56,3 +60,29 @@ def test_a_fifth_is_found_within_five_minutes(change, signal):
 
 def test_zero_is_found_in_one_interval():
     assert found(Truth(peak=8.0), POLICY, 110, 1, Change(100, accepted=0.0))[0] == (100, Signal.STEP_TO_ZERO)
+
+
+@pytest.mark.parametrize("noise", [0.15, 0.3])
+def test_rounding_raises_no_alarm_of_sentinels(noise):
+    ends = [sound(Life(noise=noise), POLICY, 30 * 86400.0, number) for number in range(100)]
+    assert [end.finding for end in ends] == [None] * 100
+    day = live(Life(noise=noise), replace(POLICY, interval_s=POLICY.sentinel_s), 86400.0, 1)
+    assert 280 < day.sent <= POLICY.sentinel_share * day.users
+
+
+def test_rounding_raises_alarms_where_ties_are_wider_than_what_was_recorded():
+    ends = [sound(Life(noise=0.5, known=False), POLICY, 30 * 86400.0, number) for number in range(4)]
+    assert any(end.finding for end in ends)
+
+
+@pytest.mark.parametrize("poisoned", [True, False])
+def test_an_answer_that_is_always_wrong_is_found_within_two_sentinels(poisoned):
+    ends = [live(Life(fault=1.0, at=7200.0, poisoned=poisoned), POLICY, 20_000.0, number) for number in range(20)]
+    assert {end.finding for end in ends} == {Check.POISONED if poisoned else Check.WRONG}
+    assert max(end.found_s for end in ends) <= 2 * POLICY.sentinel_s
+
+
+def test_a_fault_of_one_answer_in_ten_is_found_within_hours():
+    ends = [live(Life(fault=0.1, at=7200.0), POLICY, 200_000.0, number) for number in range(20)]
+    found = sorted(end.found_s / 60 for end in ends)
+    assert found[10] < 90 and found[-1] < 600

@@ -211,6 +211,8 @@ JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 ALL_PODS = tuple(row for row in TABLE if row.kind is kinds.POD and row.scope == "cluster")
 # Read only where an engine's API key is in a Secret, and then that one: `mpctl rbac --secret NAME`.
 API_KEY = CallRow("get", kinds.SECRET, ("status", *_CHANGE_COMMANDS), "the engine's API key")
+# Read and written only where the administrator made the Secret: `mpctl rbac --secret mpctl-sentinels`.
+SEALING = _rows("get patch", kinds.SECRET, ("watch", *_CHANGE_COMMANDS), "the beginning of users' prompts")
 
 # Every authenticated user may make these (ClusterRole system:basic-user), so no role of ours has to grant them.
 FREE = (ACCESS_REVIEW, RULES_REVIEW)

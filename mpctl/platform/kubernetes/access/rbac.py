@@ -21,9 +21,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, CallRow, Load, Role, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Load, Role, needs
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, HTTP_ROUTE, JOB, LEASE, ObjectKind
-from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX
+from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, SEALED
 
 Json = dict[str, Any]
 _RBAC = "rbac.authorization.k8s.io"
@@ -93,7 +93,7 @@ def require_name(name: str, field: str, *, dots: bool = True) -> None:
 def rules_of(rows: Iterable[CallRow], *, secrets: Sequence[str] = ()) -> list[Json]:
     """RBAC rules: one per group and set of verbs, sorted, so that the same calls give the same text.
 
-    ``secrets``: the only Secrets that may be read, by name.
+    ``secrets``: the only Secrets that may be read, by name; that of sentinels may be written as well.
     """
     verbs: dict[tuple[str, str], set[str]] = {}
     for row in rows:
@@ -105,10 +105,12 @@ def rules_of(rows: Iterable[CallRow], *, secrets: Sequence[str] = ()) -> list[Js
         {"apiGroups": [group], "resources": resources, "verbs": list(allowed)}
         for (group, allowed), resources in sorted(merged.items())
     ]
-    if secrets:
-        rules.append(
-            {"apiGroups": [""], "resources": [API_KEY.resource], "resourceNames": [*secrets], "verbs": [API_KEY.verb]}
-        )
+    keys, sealed = [name for name in secrets if name != SEALED], [name for name in secrets if name == SEALED]
+    resources = {"apiGroups": [""], "resources": [API_KEY.resource]}
+    if keys:
+        rules.append({**resources, "resourceNames": keys, "verbs": [API_KEY.verb]})
+    if sealed:
+        rules.append({**resources, "resourceNames": sealed, "verbs": [row.verb for row in SEALING]})
     return rules
 
 

@@ -17,6 +17,8 @@ BLOB = "blob"
 SEAL = "seal"
 LOAD = "load"
 
+SEALED = "mpctl-sentinels"  # the Secret of a namespace with the beginnings of users' prompts, by service
+
 CANDIDATE_SUFFIX = "-candidate"
 COPY_SUFFIX = "-copy"
 

@@ -42,7 +42,7 @@ def test_a_sound_service_is_watched_in_silence():
     assert events == []
     record = exposition.record(watched)
     conditions = {c["type"]: c["status"] for c in record["conditions"]}
-    assert conditions == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}
+    assert conditions == {"Ready": "True", "Reconciling": "False", "Stalled": "False", "AnswersRight": "True"}
     assert record["reference"] == "rollout-1"
     text = exposition.metrics(watcher)
     assert 'mpctl_watch_pays{namespace="chat",inference_service="svc"} 1' in text
@@ -56,7 +56,7 @@ def test_a_speculation_that_is_known_to_fail_on_the_running_release_is_named_unt
     session = promoted()
     session.model_facts = lambda _name: ModelFacts(recurrent="gdn")
     session.engine_version = lambda _service: "vllm/vllm-openai:v0.28.0"
-    watcher, events = watch(session)
+    watcher, events = watch(session, policy=replace(ACTS, sentinel_s=0.0))
     rounds(watcher, 5)
     (event,) = events
     assert (event.reason, event.finding, event.command) == ("KnownBad", True, "mpctl rollback svc -n chat")
@@ -504,7 +504,7 @@ def test_the_watchs_own_page_has_nothing_that_an_engine_said_and_a_few_lines_per
     rounds(watcher, 2)
     page = exposition.metrics(watcher)
     assert "script" not in page
-    assert len(page.splitlines()) <= 20 + 7 * len(sessions)
+    assert len(page.splitlines()) <= 30 + 10 * len(sessions)
 
 
 @pytest.fixture

@@ -144,3 +144,10 @@ def test_watches_of_two_namespaces_share_a_home_without_overwriting_each_other()
 def test_a_watch_that_no_longer_falls_back_loses_the_operators_rights():
     acts, reports = (objects(WatchInstallRequest("ml", "mpctl:1"), policy) for policy in (ACTS, ""))
     assert [(o["kind"], o["metadata"]) for o in acts] == [(o["kind"], o["metadata"]) for o in reports]
+
+
+def test_named_secrets_alone_are_readable_and_that_of_sentinels_writable():
+    found = made(secrets=("mpctl-sentinels",))
+    (rule,) = [rule for rule in rules(found) if "secrets" in rule["resources"]]
+    assert (rule["resourceNames"], sorted(rule["verbs"])) == (["mpctl-sentinels"], ["get", "patch"])
+    assert not [rule for rule in rules(made()) if "secrets" in rule["resources"]]

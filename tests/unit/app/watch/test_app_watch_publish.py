@@ -52,11 +52,11 @@ def published(policy=None):
 
 
 def statuses(status):
-    return {c["type"]: c["status"] for c in status["conditions"]}
+    return {c["type"]: c["status"] for c in status["conditions"] if c["type"] != "AnswersRight"}
 
 
 def test_a_status_is_written_when_it_changes_and_now_and_then():
-    _, writer, _, go = published()
+    _, writer, _, go = published(WatchPolicy(sentinel_s=0.0))
     go(2)
     assert statuses(writer.statuses[0]) == {"Ready": "Unknown", "Reconciling": "False", "Stalled": "False"}
     assert statuses(writer.statuses[-1]) == {"Ready": "True", "Reconciling": "False", "Stalled": "False"}

@@ -11,6 +11,7 @@ from fake_api import FakeApi, Immutable
 
 from mpctl.errors import Conflict, NotPermitted, Tampered
 from mpctl.methods import Spec
+from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event
@@ -488,3 +489,27 @@ def test_names_of_one_service_are_never_those_of_another(api):
         each.append(entry(None))
     assert first.entries() == second.entries() == (entry(None),)
     assert first.revisions() == second.revisions() == (revision(1),)
+
+
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "mpctl-sentinels", "namespace": "chat"}}
+
+
+def test_a_value_is_sealed_only_in_the_secret_that_an_administrator_made(api):
+    assert not store(api).seal({"messages": ["a"]})
+    assert store(api).unseal() is None
+    api.create(kinds.SECRET, SECRET)
+    assert store(api).seal({"messages": ["a"]}) and store(api, "other").seal({"messages": ["b"]})
+    assert store(api).unseal() == {"messages": ["a"]}
+    assert store(api, "other").unseal() == {"messages": ["b"]}
+
+
+@pytest.mark.parametrize("call", ["get", "merge"])
+def test_without_the_right_to_the_secret_nothing_is_sealed(api, monkeypatch, call):
+    api.create(kinds.SECRET, SECRET)
+
+    def refuse(*_, **__):
+        raise NotPermitted("secrets is forbidden")
+
+    monkeypatch.setattr(api, call, refuse)
+    assert not store(api).seal({"messages": ["a"]})
+    assert store(api).unseal() is None
