@@ -37,8 +37,8 @@ PRIORS = {
     "od_old": (0.50, 0.4),
     "ol": (0.045, 0.25),
     "e0": (0.7, 0.5),
-    "ng": (2.0, 0.6),
-    "ng_old": (0.3, 0.6),
+    "ng": (0.3, 0.6),
+    "sync": (1.2, 0.5),  # outside the forward pass (SpecDecode-Bench's simulator, before asynchronous scheduling)
     "ngB": (0.02, 1.2),
     "mpf": (1.0, 0.5),
     "pool": (1.5, 0.4),

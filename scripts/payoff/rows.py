@@ -26,7 +26,11 @@ _POOLS = {
 _GPUS = {"H100-94GB": "H100-SXM-94", "H100-80GB SXM": "H100-SXM", "H100-80GB": "H100-SXM"}
 # No GPU is stated; the baseline's time per token fits this one.
 _INFERRED_GPU = {"angelslim": "H100-SXM", "vllm-issue20780": "H100-SXM"}
-_ENGINES = {"vllm-issue20780": (0, 9, 2), "specdecode-bench": (0, 10, 1)}
+# Releases of the sets that name a commit, a range or nothing.
+_ENGINES = {
+    **{"vllm-issue20780": (0, 9, 2), "specdecode-bench": (0, 10, 1)},
+    **dict.fromkeys(("ruiz-qwen32b-mt-bench", "ruiz-qwen32b-instructcoder", "ruiz-profile-qwen32b"), (0, 14, 0)),
+}
 # Prompt and output tokens where a source names only the data set: their usual means.
 _LENGTHS = {
     "MT-Bench": (76, 256),

@@ -67,8 +67,9 @@ class Drafting:
     weights and computing with ``active_b`` billion parameters, of which the output matrix (``output_b``) yields one
     token per request; ``masked``: places per request that a pass fills beside them. ``slowdown``: how many times
     longer a pass takes. ``layers`` of ``hidden``: of the draft; ``model_layers``: of a draft model, 0 for a head.
-    ``head``, ``head_old``, ``lookup``, ``lookup_old``: 1 for a head or a lookup on a current or an old engine.
-    ``pool``: tokens of the KV pool with the draft.
+    ``head``, ``head_old``: 1 for a head on a current or an old engine; ``lookup``: 1 for a lookup; ``waits``: 1 where
+    the engine schedules a step only after the one before, which it does not without the draft. ``pool``: tokens of the
+    KV pool with the draft.
     """
 
     k: Real
@@ -87,7 +88,7 @@ class Drafting:
     head: Real
     head_old: Real
     lookup: Real
-    lookup_old: Real
+    waits: Real
     pool: Real
 
 
@@ -201,8 +202,8 @@ def _draft_ms(s: Serving, d: Drafting, c: Constants, batch: Real, step_tokens: R
 
     first = np.minimum(d.passes, 1.0) * one_pass(step_tokens + batch * d.masked)
     later = np.maximum(d.passes - 1.0, 0.0) * one_pass(batch)
-    lookup = d.lookup * c["ng"] + d.lookup_old * c["ng_old"] + (d.lookup + d.lookup_old) * c["ngB"] * batch
-    return d.slowdown * (first + later) + lookup
+    lookup = d.lookup * (c["ng"] + c["ngB"] * batch)
+    return d.slowdown * (first + later) + lookup + d.waits * c["sync"]
 
 
 def _knee(s: Serving, c: Constants, batch: Real, memory: Real) -> Real:

@@ -217,7 +217,10 @@ DRAFT_MODELS = (*(row.name for row in METHODS.values() if row.needs_draft == "mo
 _ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token)
 PARALLEL = (*_ONE_PASS, _PARD)  # one pass drafts all K tokens
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
-_OLD_LOOKUP = (0, 14, 0)  # vLLM before async scheduling, which lookups on the host lose
+# vLLM schedules asynchronously beside a draft since 0.14 (#31998): never with lookups on the host, with draft models
+# since 0.28 (#48341), with DFlash since 0.31 (#58065; 0.30 refuses it).
+_ASYNC_SINCE = (0, 14, 0)
+_ASYNC_DRAFTS = {"draft_model": (0, 28, 0), "pard": (0, 28, 0), "dflash": (0, 31, 0)}
 # Of the most that an engine took beside weights and KV, what does not grow with its sequences (logs in
 # mpctl.estimate.memory: 1.6 GiB with one of them, 5.9 with 1024).
 _FIXED_GIB, _MOST_SEQUENCES = 1.9, 1024
@@ -462,8 +465,6 @@ def drafting_of(cell: Scenario) -> Drafting:
     """The draft's side."""
     chosen = cell.k
     draft, lookup = cell.draft_weights, cell.method in LOOKUPS
-    keeps_async = lookup and not METHODS[cell.method].disables_async_scheduling
-    old_lookup = keeps_async or _older(cell.engine, _OLD_LOOKUP)
     parallel = cell.method in PARALLEL
     is_head = draft is not None and cell.method not in DRAFT_MODELS
     old_head = _older(cell.engine, _OLD_HEADS)
@@ -483,14 +484,22 @@ def drafting_of(cell: Scenario) -> Drafting:
         model_layers=float(draft.layers) if draft and not is_head else 0.0,
         head=float(is_head and not old_head),
         head_old=float(is_head and old_head),
-        lookup=float(lookup and not old_lookup),
-        lookup_old=float(lookup and old_lookup),
+        lookup=float(lookup),
+        waits=float(_loses_async(cell.method, cell.engine)),
         pool=cell.pools()[1] if chosen else math.inf,
     )
 
 
 def _older(engine: Version | None, than: Version) -> bool:
     return engine is not None and engine < than
+
+
+def _loses_async(method: str, engine: Version | None) -> bool:
+    """Return whether a draft costs the engine its asynchronous scheduling."""
+    if _older(engine, _ASYNC_SINCE):
+        return False
+    row = METHODS.get(method)
+    return (row is not None and row.disables_async_scheduling) or _older(engine, _ASYNC_DRAFTS.get(method, (0, 0, 0)))
 
 
 def is_known(method: str) -> bool:
