@@ -16,7 +16,7 @@ from mpctl.errors import InputError
 STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
 MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
 FIDELITIES = ("quick", "full", "off")  # experiment.answer_sets.FIDELITIES
-TRAFFIC_CLASSES = ("code", "chat", "math", "summary", "edits", "agents")  # estimate.payoff.scenario.CLASSES
+TRAFFIC_CLASSES = ("code", "chat", "math", "summary", "edits", "agents")  # estimate.payoff.scenario.TRAFFIC
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
 _PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
 

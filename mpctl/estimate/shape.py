@@ -164,7 +164,7 @@ _SAME = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("meta-llama/llama-3-"
 # Endings that say how a checkpoint was tuned or stored, and prefixes of a republished one.
 _SUFFIX = re.compile(
     r"[-_.](instruct|base|it|chat|bf16|fp8|fp8[-_]dynamic|awq|gptq|int4|int8|4bit|bnb|nvfp4|mxfp4|w4a16|w8a8|dynamic|"
-    r"quantized|gguf|unsloth|2507|2512|hf)$"
+    r"quantized|gguf|unsloth|\d{4}|hf)$"
 )
 
 

@@ -128,6 +128,8 @@ def summary_lines(record: Record) -> Iterator[str]:
     for method in record["methods"]:
         if method["notice"]:
             yield f"{method['method']}: {method['notice']}"
+    if drafts := [(m["draft"], m["licence"]) for m in record["methods"] if m.get("draft")]:
+        yield "licences of drafts: " + "; ".join(f"{name.rpartition('/')[2]} {licence}" for name, licence in drafts)
     if record["settles"]:
         yield f"what would settle it: {record['settles']}"
 
@@ -143,7 +145,8 @@ def best_lines(method: Record) -> Iterator[str]:
     yield f"crossover: {method['crossover']['text']}"
     rows = sorted({(answer["regime"], answer["publishedRows"]) for answer in method["answers"]})
     behind = "; ".join(f"{count or 'no'} published ratios of {regime}" for regime, count in rows)
-    yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}"
+    share = "{ofOneAuthor} of {rows} fitted rows are one author's, of one target".format(**method["fittedTo"])
+    yield f"evidence: {method['level']}, {method['levelMeans']}; {behind}; {share}"
     if any(answer["poolBound"] for answer in method["answers"]):
         yield "* the KV pool limits the batch: throughput and time per token part there"
 

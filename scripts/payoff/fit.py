@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from mpctl.estimate.payoff.evidence import Posterior
 from mpctl.estimate.payoff.roofline import Drafting, Ratios, Serving, ratios
 from mpctl.estimate.payoff.scenario import drafting_of, serving_of
-from scripts.payoff.rows import Row, read, select
+from scripts.payoff.rows import Row, author_of, read, select
 
 Vector = NDArray[np.float64]
 FILE = Path(__file__).parents[2] / "mpctl" / "estimate" / "payoff" / "constants.json"
@@ -81,7 +82,8 @@ class Problem:
 
 
 def problem_of(rows: Sequence[Row]) -> Problem:
-    """Stack rows; a system counts for at most twelve."""
+    """Stack the rows that are fitted; a system counts for at most twelve."""
+    rows = [row for row in rows if row.fitted]
     size = Counter(row.system for row in rows)
     weight = np.sqrt([min(1.0, _MOST_ROWS / size[row.system]) for row in rows])
     servings = [serving_of(row.cell) for row in rows]
@@ -132,7 +134,8 @@ def document(rows: Sequence[Row], logs: Vector, covariance: Vector) -> dict[str,
             for i, name in enumerate(NAMES)
         },
         "correlation": [[round(float(v), 3) for v in line[: i + 1]] for i, line in enumerate(correlation)],
-        "rows": _ranges([row.id for row in rows]),
+        "rows": _ranges([row.id for row in rows if row.fitted]),
+        "by_author": dict(Counter(author_of(row.source) for row in rows if row.fitted).most_common()),
     }
 
 
@@ -161,8 +164,6 @@ def _spans(numbers: Sequence[int]) -> str:
 
 def main() -> int:
     """Fit, write or check the file, print accuracy."""
-    from scripts.payoff.accuracy import least_load_error, leave_one_out, predicted, report
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--check", action="store_true", help="compare with the file instead of writing it")
     parser.add_argument("--excluded", action="store_true", help="list the rows that are left out, with the reason")
@@ -172,20 +173,10 @@ def main() -> int:
         for name, reason in reasons.items():
             print(f"{name}\t{reason}")
         return 0
-    problem = problem_of(rows)
-    made = document(rows, *fit(problem))
-    sources = leave_one_out(rows, lambda row: row.source)
-    made["load_error"] = error = least_load_error(sources)
-    judged = {
-        "system": predicted(leave_one_out(rows, lambda row: row.system), error),
-        "source": predicted(sources, error),
-    }
-    made["accuracy"] = {f"one_{name}_left_out": accuracy.record() for name, accuracy in judged.items()}
-    print(f"{len(rows)} rows fitted, {len(reasons)} left out (--excluded lists them with the reason)")
+    made = _made(rows)
+    print(f"{len(rows)} rows fitted or predicted, {len(reasons)} left out (--excluded lists them with the reason)")
     for name, row in made["constants"].items():
         print(f"  {name:7} {row['value']:>9} x/÷ {row['factor']}")
-    for name, accuracy in judged.items():
-        print(report(f"one {name} left out", accuracy))
     text = json.dumps(made, indent=1) + "\n"
     if options.check:
         same = FILE.read_text(encoding="utf-8") == text
@@ -193,6 +184,36 @@ def main() -> int:
         return 0 if same else 1
     FILE.write_text(text, encoding="utf-8")
     return 0
+
+
+def _made(rows: Sequence[Row]) -> dict[str, Any]:
+    """Contents of the file with the accuracy of fits that have not seen what they predict, which is printed."""
+    from scripts.payoff.accuracy import (
+        LEVELS,
+        classes_without,
+        least_load_error,
+        leave_one_out,
+        predicted,
+        ranking,
+        report,
+    )
+
+    records = read()
+    logs, covariance = fit(problem_of(rows))
+    made = document(rows, logs, covariance)
+    sources = leave_one_out(rows, records, lambda row: row.source, logs)
+    systems = leave_one_out(rows, records, lambda row: row.system, logs)
+    made["load_error"] = error = least_load_error(sources)
+    whole = Posterior(NAMES, tuple(map(float, logs)), tuple(tuple(map(float, line)) for line in covariance), error)
+    made["classes"] = classes_without(set(), rows, records, whole)
+    judged = {"one_system_left_out": predicted(systems, error)}
+    judged |= {name: predicted(sources, error, known) for name, known in LEVELS.items()}
+    for name, accuracy in judged.items():
+        print(report(name.replace("_", " "), accuracy))
+    made["accuracy"] = {name: accuracy.record() for name, accuracy in judged.items()}
+    made["ranking"] = ranking(sources)
+    print("ranking of methods, no pool:", made["ranking"])
+    return made
 
 
 if __name__ == "__main__":

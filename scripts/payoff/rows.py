@@ -9,7 +9,7 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpctl.estimate.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known
+from mpctl.estimate.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known, precision_of
 from mpctl.estimate.shape import find_gpu, model_shape
 from mpctl.methods import parse_version
 
@@ -43,7 +43,11 @@ _LENGTHS = {
     "chat": (100, 256),
     "code refactor": (400, 300),
 }
+# Charts and tables that state gains over concurrency, and no acceptance: the gain at concurrency 1 implies it.
+_IMPLIED = ("specdecode-bench", "modelplane", "dspark-adaptive-blog")
+NEVER_FITTED = ("mtp", "dflash", "dspark", "suffix", "medusa", "pard")  # predicted where they can be, never fitted
 _ONE_WAVE = 80  # prompts of the MT-Bench grid: from 16 on its throughput is a tail effect
+_AUTHORS = ("ruiz", "specdecode-bench", "speculators", "kimi-k3-dspark")
 _NOT_COMPARABLE = {
     "inferencex-dsv4": "compared at equal interactivity, not at equal concurrency",
     "inferencex-glm5": "compared at equal interactivity, not at equal concurrency",
@@ -59,7 +63,8 @@ _NOT_COMPARABLE = {
 @dataclass(frozen=True)
 class Row:
     """A question with what was measured. ``system``: a source's target with one draft; ``source``: a machine.
-    ``anchor``: the published ratio at concurrency 1 of the same series, in place of an acceptance not published."""
+    ``anchor``: the published ratio at concurrency 1 of the same series, in place of an acceptance not published;
+    ``fitted``: False for a row that is only predicted."""
 
     id: str
     system: str
@@ -70,6 +75,13 @@ class Row:
     throughput: float | None = None
     anchor: float | None = None
     uncertain: bool = False
+    fitted: bool = True
+    dataset: str = ""
+
+
+def author_of(name: str) -> str:
+    """Who published a set or a source: several sets of one author are no independent figures of acceptance."""
+    return next((author for author in _AUTHORS if name.startswith(author)), name)
 
 
 def read() -> list[Record]:
@@ -80,7 +92,7 @@ def read() -> list[Record]:
 
 def select(records: list[Record]) -> tuple[list[Row], dict[str, str]]:
     """The rows to fit, and the reason for each other row by its id."""
-    anchors = {_series(r): float(r["speedup"]) for r in records if r["speedup"] and r["concurrency"] == "1"}
+    anchors = {_series(r): gain for r in records if r["concurrency"] == "1" and (gain := _gain(r))}
     rows, reasons = [], {}
     for record in records:
         row_or_reason = _row(record, anchors)
@@ -91,6 +103,16 @@ def select(records: list[Record]) -> tuple[list[Row], dict[str, str]]:
     return rows, reasons
 
 
+def _gain(record: Record) -> float | None:
+    """The gain of a record, whose two ratios are the same at concurrency 1."""
+    if record["speedup"]:
+        return float(record["speedup"])
+    for before, after in (("spec_tpot_ms", "base_tpot_ms"), ("base_tok_s", "spec_tok_s")):
+        if record[before] and record[after]:
+            return float(record[after]) / float(record[before])
+    return None
+
+
 def _series(record: Record) -> str:
     return "/".join(record[key] for key in ("set", "target", "draft", "method", "k", "dataset"))
 
@@ -99,7 +121,7 @@ def _row(record: Record, anchors: dict[str, float]) -> Row | str:
     reason = _excluded(record)
     if reason is not None:
         return reason
-    charted = record["set"] == "specdecode-bench"
+    charted = record["set"] in _IMPLIED
     acceptance = Acceptance((0.5,), 0.5) if charted else _acceptance(record)
     if isinstance(acceptance, str):
         return acceptance
@@ -111,15 +133,13 @@ def _row(record: Record, anchors: dict[str, float]) -> Row | str:
     published = _number(record, "speedup")
     ratio = times[1] / times[0] if times[0] and times[1] else None
     through = rates[1] / rates[0] if rates[0] and rates[1] else None
-    if charted:
+    if charted and published:
         through = published  # a chart states throughput
     elif ratio is None and (gain := published or through):
         ratio, through = 1 / gain, None  # at concurrency 1 they are the same
     if ratio is None and through is None:
         return "no ratio to a baseline without speculation"
     cell, through = _effective(record, cell, through)
-    if charted and cell.concurrency == 1:
-        return "concurrency 1 of a chart: used as the series' anchor"
     anchor = anchors.get(_series(record)) if charted else None
     if charted and anchor is None:
         return "a chart without its point at concurrency 1"
@@ -133,6 +153,8 @@ def _row(record: Record, anchors: dict[str, float]) -> Row | str:
         throughput=through,
         anchor=anchor,
         uncertain=record["kind"] == "stated",
+        fitted=record["method"] not in NEVER_FITTED and not (anchor and cell.concurrency == 1),
+        dataset=record["dataset"],
     )
 
 
@@ -146,7 +168,7 @@ def _excluded(record: Record) -> str | None:
         return reason
     if not is_known(method) or "tree" in method:
         return f"method {method or 'unnamed'} has no term in the model"
-    if method in ("mtp", "dflash", "dspark", "suffix", "medusa", "pard"):
+    if method in NEVER_FITTED and record["set"] not in _IMPLIED:
         return f"{method}: too few rows with a baseline to fit its term"
     if record["baseline"] not in ("", "no-spec"):
         return f"its baseline is {record['baseline']}"
@@ -205,7 +227,7 @@ def _cell(record: Record, acceptance: Acceptance) -> Scenario | str:
         acceptance=acceptance,
         gpus=int(record["gpus"] or 1),
         draft=draft,
-        precision="fp8" if record["precision"] == "fp8" else "bf16",
+        precision=precision_of(record["precision"], target),
         engine=_ENGINES.get(record["set"]) or parse_version(record["engine_version"]),
     )
     if record["gpu"] == "H100-94GB":
@@ -221,4 +243,5 @@ def _effective(record: Record, cell: Scenario, through: float | None) -> tuple[S
 
 
 def _number(record: Record, key: str) -> float | None:
-    return float(record[key]) if record[key] else None
+    text = record[key].removeprefix("<=")  # a limit, of which nothing better is stated
+    return float(text) if text else None

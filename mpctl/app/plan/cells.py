@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,21 +46,22 @@ def _record(cell: AnsweredCell | Unanswerable) -> dict[str, Any]:
     return {"id": cell.id, "refused": {"reason": cell.reason, "hint": cell.hint}}
 
 
-def run(file: str, catalogue: str | None) -> Answers:
-    """Answer every question of a file that can be answered. ``catalogue``: the user's drafts.
+def run(file: str, catalogue: str | None, progress: Callable[[str], None]) -> Answers:
+    """Answer every question of a file that can be answered. ``catalogue``: the user's drafts; ``progress`` is told how
+    many ratios are predicted.
 
     Raises:
         InputError: the file cannot be read, or every question lacks what an answer needs.
     """
     questions = read_questions(read_file(file, "the questions"), file, published(load_catalogue(catalogue)))
-    posterior = fitted()
+    total = sum(len(asked.ks) * len(asked.concurrency) for asked in questions if isinstance(asked, Question))
+    count = itertools.count(1)
 
     def answered(question: Question | Unanswerable) -> AnsweredCell | Unanswerable:
         if isinstance(question, Unanswerable):
             return question
-        return AnsweredCell(
-            question, table(question.cell, question.concurrency, question.ks, posterior, question.pairs)
-        )
+        asked = (question.cell, question.concurrency, question.ks, fitted(), question.pairs)
+        return AnsweredCell(question, table(*asked, answered=lambda: progress(f"{next(count):,} of {total:,} answers")))
 
     return Answers(tuple(map(answered, questions)))
 

@@ -16,7 +16,7 @@ from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError
-from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior
+from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior, published_classes
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -203,7 +203,8 @@ def acceptance_for(
     published = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
     if published is not None:
         return published
-    return None if request.traffic is None else class_acceptance(method, request.traffic, k, thinking=thinking)
+    known = published_classes()
+    return class_acceptance(method, request.traffic, k, known, thinking=thinking) if request.traffic else None
 
 
 @dataclass(frozen=True)

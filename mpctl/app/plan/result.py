@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,10 @@ class Refusal:
 
     reason: str
     hint: str | None = None
+
+
+# Words of a licence that forbids or prices some use of a draft.
+_LIMITED = re.compile(r"\bnc\b|non-?commercial|research|revenue", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -62,8 +67,15 @@ class MethodPlan:
 
     @property
     def notice(self) -> str:
-        """A limit of patents or revenue on the method."""
-        return METHODS[self.method].notice
+        """A limit of patents or revenue on the method, or one on the use of its draft."""
+        limit = f"the draft's licence {self.licence} limits its use" * bool(_LIMITED.search(self.licence))
+        return METHODS[self.method].notice or limit
+
+    @property
+    def licence(self) -> str:
+        """The draft's, as the catalogue has it."""
+        entry = self.change.selection.entry if self.change else None
+        return (entry.licence if entry else None) or "unknown"
 
     @property
     def rank(self) -> tuple[bool, bool, bool, float]:
@@ -80,6 +92,7 @@ class MethodPlan:
             record |= {
                 "speculation": self.change.spec.config(),
                 "draft": self.change.draft_name or None,
+                "licence": self.licence if self.change.draft_name else None,
                 "findings": [dict(f.__dict__) for f in self.change.findings],
                 "unchecked": list(self.change.checked.unchecked),
                 "canRun": not self.change.refusals,

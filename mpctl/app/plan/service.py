@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from mpctl.app.change import Change, prepare
@@ -32,8 +32,8 @@ _SPREADS = ("pipeline-parallel-size", "cpu-offload-gb", "enable-expert-parallel"
 _NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
 
 
-def run(source: Source, request: PlanRequest) -> ServicePlan:
-    """Plan every method asked for; ``all``: each that the target has a draft for.
+def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = lambda _: None) -> ServicePlan:
+    """Plan every method asked for; ``all``: each that the target has a draft for. ``progress`` is told each method.
 
     Raises:
         InputError: the request cannot be used.
@@ -41,7 +41,10 @@ def run(source: Source, request: PlanRequest) -> ServicePlan:
     target = resolve_target(source, listing=request.speculation.target_listing, ask_hub=False, kserve=None)
     methods = request.methods if request.methods != ("all",) else _all_methods(request, target.model)
     planner = Planner(source, request, target, methods)
-    plans = sorted((planner.method(method) for method in methods), key=lambda plan: plan.rank)
+    plans: list[MethodPlan] = []
+    for method in methods:
+        progress(f"{method}, {len(plans) + 1} of {len(methods)} methods")
+        plans.append(planner.method(method))
     return ServicePlan(
         name=source.name,
         namespace=source.namespace,
@@ -49,7 +52,7 @@ def run(source: Source, request: PlanRequest) -> ServicePlan:
         gpu=planner.gpu.name if planner.gpu else "unknown",
         prompt=planner.lengths.prompt,
         output=planner.lengths.output,
-        methods=tuple(plans),
+        methods=tuple(sorted(plans, key=lambda plan: plan.rank)),
         notes=(*planner.lengths.notes, *planner.evidence.notes),
     )
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,10 @@ from mpctl.app.requests import PlanRequest
 from mpctl.cli.command import FILE, command, formats_option, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, page, page_width, render
+from mpctl.cli.terminal import Terminal
 from mpctl.errors import InputError
 
+_SILENT_S = 5.0
 _WIDTH = 100  # of a plan that goes to a file, and at most
 _OPTIONS = (
     FILE,
@@ -58,7 +61,7 @@ def plan(
     if cell is not None:
         from mpctl.app.plan import cells
 
-        record = cells.run(cell, request.speculation.catalogue).to_record()
+        record = cells.run(cell, request.speculation.catalogue, _progress(context.terminal)).to_record()
     elif history:
         from mpctl.app.plan import predicted
 
@@ -66,7 +69,8 @@ def plan(
     else:
         from mpctl.app.plan import service
 
-        record = service.run(context.open_source(name, file), _with_methods(request)).to_record()
+        source, progress = context.open_source(name, file), _progress(context.terminal)
+        record = service.run(source, _with_methods(request), progress).to_record()
     result = Result(
         "Plan",
         record=lambda: record,
@@ -76,6 +80,17 @@ def plan(
     form = form or "table"
     text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
     context.terminal.result(text)
+
+
+def _progress(terminal: Terminal) -> Callable[[str], None]:
+    """Show a line of progress once the work has taken longer than a user waits without a word."""
+    began = time.monotonic()
+
+    def show(text: str) -> None:
+        if time.monotonic() - began > _SILENT_S:
+            terminal.step("plan", f"planning: {text}")
+
+    return show
 
 
 def _with_methods(request: PlanRequest) -> PlanRequest:

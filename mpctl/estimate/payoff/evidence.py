@@ -42,6 +42,12 @@ def fitted_record() -> dict[str, Any]:
     return record
 
 
+def published_classes() -> dict[str, Any]:
+    """Of each family of methods the figure by class of traffic, and the deviation between systems."""
+    classes: dict[str, Any] = fitted_record()["classes"]
+    return classes
+
+
 @cache
 def fitted() -> Posterior:
     """The posterior of the published rows."""

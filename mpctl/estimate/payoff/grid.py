@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -105,9 +105,17 @@ def table(
     ks: Sequence[int],
     posterior: Posterior,
     pairs: Sequence[MeasuredPair] = (),
+    *,
+    answered: Callable[[], None] = lambda: None,
 ) -> Grid:
-    """Every concurrency with every K of one method."""
-    entries = tuple(answer(replace(cell, concurrency=float(c), k=k), posterior, pairs) for c in concurrency for k in ks)
+    """Every concurrency with every K of one method. ``answered`` is called after each."""
+
+    def entry(c: float, k: int) -> Answer:
+        made = answer(replace(cell, concurrency=float(c), k=k), posterior, pairs)
+        answered()
+        return made
+
+    entries = tuple(entry(c, k) for c in concurrency for k in ks)
     best = (best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
     choices = tuple(replace(choice, even=break_even(choice.entry.cell, posterior)) for choice in best)
     return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
@@ -192,6 +200,12 @@ def rows_behind(regime: str) -> int:
     return int(figures.get("rows", 0))
 
 
+def _behind() -> dict[str, int]:
+    """Number of published rows that the constants were fitted to, and how many of them are one author's."""
+    authors: dict[str, int] = fitted_record()["by_author"]
+    return {"rows": sum(authors.values()), "ofOneAuthor": max(authors.values())}
+
+
 def band_record(band: Band) -> dict[str, float]:
     """The point and the edges of the 90 % band."""
     return {"value": round(band.value, 4), "low": round(band.low, 4), "high": round(band.high, 4)}
@@ -229,7 +243,7 @@ def choice_record(choice: Choice) -> dict[str, Any]:
         "call": choice.entry.call,
         "breakEven": {
             "tokensPerStep": None if even is None else round(even, 3),
-            "acceptanceRate": None if even is None else round((even - 1) / drafted, 3),
+            "acceptanceRate": round((even - 1) / drafted, 3) if even is not None and drafted else None,
             "assumed": round(cell.acceptance.tokens_per_step(cell.k), 3),
         },
     }
@@ -241,6 +255,7 @@ def grid_record(grid: Grid, changes: Sequence[Sensitivity] = ()) -> dict[str, An
     return {
         "level": level,
         "levelMeans": LEVELS[level],
+        "fittedTo": _behind(),
         "answers": [entry_record(entry) for entry in grid.entries],
         "best": [choice_record(choice) for choice in grid.choices],
         "crossover": {"low": grid.crossover.low, "high": grid.crossover.high, "text": grid.crossover.text()},

@@ -26,8 +26,7 @@ _Z90 = 1.645
 _SCALE = 0.75
 _STEP = 0.02  # of a logarithm, for gradients
 # Standard deviation of the logarithm of tokens drafted per step, by how the acceptance is known.
-_ACCEPTANCE = {"measured": 0.06, "published": 0.45, "class": 0.58}
-_LOOKUP_CLASS = 0.80  # of a lookup by its class: how much is copied differs more than how well a head guesses
+_ACCEPTANCE = {"measured": 0.06, "published": 0.45}
 _HOST_BOUND = 0.30
 # Standard deviations outside the evidence: a mixture of experts at 16 requests and above; windows and states.
 _MIXTURE, _HYBRID = 0.20, 0.20
@@ -192,10 +191,9 @@ def _updated_band(
 
 def _acceptance_sd(cell: Scenario) -> float:
     """Standard deviation of the logarithm of accepted tokens per step."""
-    known = _ACCEPTANCE[cell.acceptance.origin]
-    drafts = cell.acceptance.drafts
-    if cell.acceptance.origin == "class" and cell.method in LOOKUPS:
-        return _LOOKUP_CLASS
+    if cell.acceptance.deviation:  # seen between systems, and no guess to be scaled
+        return cell.acceptance.deviation / _SCALE
+    known, drafts = _ACCEPTANCE[cell.acceptance.origin], cell.acceptance.drafts
     if cell.acceptance.origin == "measured" and drafts:
         mean = max(cell.acceptance.tokens_per_step(cell.k) - 1, 1e-3)
         sampled = math.sqrt(cell.k / drafts) / mean  # a draft accepts 0 to K tokens; its deviation is below sqrt(K)

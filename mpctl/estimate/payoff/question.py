@@ -17,12 +17,12 @@ from msgspec.structs import asdict
 from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.estimate.memory import DEFAULT_UTILISATION
-from mpctl.estimate.payoff.evidence import MeasuredPair
+from mpctl.estimate.payoff.evidence import MeasuredPair, published_classes
 from mpctl.estimate.payoff.scenario import (
-    CLASSES,
     DRAFT_MODELS,
     LOOKUPS,
     PRECISIONS,
+    TRAFFIC,
     Acceptance,
     Origin,
     Scenario,
@@ -172,7 +172,7 @@ class _Cell(Struct, kw_only=True, forbid_unknown_fields=True):
     max_num_seqs: _Sequences | None = None
     max_model_len: _Length | None = None
     engine: str | float | None = None
-    requests: _Positive = math.inf
+    requests: Annotated[float, Meta(ge=1)] = math.inf
     measured: tuple[_Pair, ...] = ()
     id: str | None = None
     note: Any = None
@@ -362,7 +362,8 @@ def _acceptance(
         return Acceptance(from_length(length, k), coverage, origin, drafts)
     if asked.traffic is None:
         raise node.error("acceptance", "holds neither rates nor a class of traffic", _RATES_HINT)
-    return class_acceptance(method, inner.choice("traffic", tuple(CLASSES["head"])), k, thinking=asked.thinking)
+    traffic = inner.choice("traffic", TRAFFIC)
+    return class_acceptance(method, traffic, k, published_classes(), thinking=asked.thinking)
 
 
 def _pair(node: Node, pair: _Pair, method: str, k: int) -> MeasuredPair:
@@ -391,6 +392,6 @@ def _or_assumed(key: str, value: float | None, default: float, assumed: list[str
 
 def _version(node: Node, engine: str | float | None) -> Version | None:
     version = None if engine is None else parse_version(str(engine))
-    if version is None and engine is not None:
+    if engine is not None and version in (None, (0, 0, 0)):
         raise node.error("engine", f"{engine!r} is not a version of vLLM", "engine: 0.19.1")
     return version

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 from mpctl.estimate.memory import DEFAULT_UTILISATION, OVERHEAD_GIB, WORKSPACE_BUFFERS, Range, default_sequences
 from mpctl.estimate.payoff.roofline import Drafting, Serving
@@ -26,38 +26,24 @@ Origin = Literal["measured", "published", "class"]
 
 _TOLERANCE = 0.03  # of a published acceptance length against its own rates: both are rounded
 
-# Tokens per draft that a class of traffic reached in published tables, as an acceptance rate of the first position and
-# the ratio from one position to the next; the spread is a factor of 1.4 up or down (docs/explanation/payoff.md).
-CLASSES: dict[str, dict[str, tuple[float, float]]] = {
-    "head": {
-        **{"code": (0.68, 0.64), "chat": (0.66, 0.60), "math": (0.72, 0.68), "summary": (0.62, 0.58)},
-        **{"edits": (0.68, 0.64), "agents": (0.64, 0.60)},
-    },
-    "draft-model": {
-        **{"code": (0.74, 0.74), "chat": (0.75, 0.77), "math": (0.80, 0.80), "summary": (0.70, 0.72)},
-        **{"edits": (0.74, 0.74), "agents": (0.70, 0.72)},
-    },
-    # Over all steps. Edits, summaries and math by the ratios of SpecDecode-Bench (InstructCoder, CNN/DailyMail, GSM8K);
-    # chat between its ShareGPT and the guides that found 0.85 to 1.1; code that is new and agents are estimates.
-    "lookup": {
-        **{"code": (0.13, 0.80), "chat": (0.08, 0.75), "math": (0.09, 0.60), "summary": (0.15, 0.76)},
-        **{"edits": (0.37, 0.90), "agents": (0.22, 0.85)},
-    },
-}
-# Share of steps in which a lookup finds something to propose.
+# Share of steps in which a lookup finds something to propose, by class of traffic.
 _COVERAGE = {"code": 0.3, "chat": 0.2, "math": 0.2, "summary": 0.3, "edits": 0.6, "agents": 0.4}
+TRAFFIC = tuple(_COVERAGE)
+LOOKUP_DECAY = 0.8  # from one position of a lookup to the next (SpecDecode-Bench's traces: 0.56 to 0.97)
 _THINKING = 0.5  # of that coverage: what a model thinks is new text
 
 
 @dataclass(frozen=True)
 class Acceptance:
     """``rates`` per position over drafts, ``coverage``: drafts over steps. ``origin``: how it is known; ``drafts``:
-    how many stand behind a measurement, None when unknown."""
+    how many stand behind a measurement, None when unknown. ``deviation`` of a class: of the logarithm of its accepted
+    tokens, between systems."""
 
     rates: tuple[float, ...]
     coverage: float = 1.0
     origin: Origin = "measured"
     drafts: int | None = None
+    deviation: float = 0.0
 
     def tokens_per_step(self, k: int) -> float:
         """Tokens that one step yields at ``k``."""
@@ -103,12 +89,6 @@ def from_length(length: float, k: int) -> tuple[float, ...]:
         else:
             high = middle
     return tuple(low ** (i + 1) for i in range(k))
-
-
-def of_class(family: str, traffic: str, k: int) -> tuple[float, ...]:
-    """Rates of a class of traffic for a family of methods."""
-    first, ratio = CLASSES[family][traffic]
-    return tuple(first * ratio**i for i in range(k))
 
 
 # Bytes of a parameter as it is stored; four bits with their scales.
@@ -523,13 +503,31 @@ def regime_of(cell: Scenario, load: float, *, bound: bool) -> str:
     return NEAR if load > 0.25 else BELOW
 
 
-def class_acceptance(method: str, traffic: str, k: int, *, thinking: bool = False) -> Acceptance:
-    """The acceptance that a class of traffic reached in published tables: for screening only."""
-    if method not in LOOKUPS:
-        return Acceptance(of_class("draft-model" if method in DRAFT_MODELS else "head", traffic, k), origin="class")
+def family_of(method: str) -> str:
+    """The methods that are accepted alike."""
+    return "lookup" if method in LOOKUPS else "draft-model" if method in DRAFT_MODELS else "head"
+
+
+def class_acceptance(
+    method: str, traffic: str, k: int, classes: Mapping[str, Any], *, thinking: bool = False
+) -> Acceptance:
+    """The acceptance that a class of traffic reached in published tables (``classes``): for screening only."""
+    family = family_of(method)
+    deviation = classes[family]["deviation"]
+    rates = class_rates(family, classes[family][traffic], k)
+    if family != "lookup":
+        return Acceptance(rates, origin="class", deviation=deviation)
     coverage = _COVERAGE[traffic]
-    rates = tuple(rate / coverage for rate in of_class("lookup", traffic, k))
-    return Acceptance(rates, coverage * (_THINKING if thinking else 1.0), origin="class")
+    drafted = tuple(min(rate / coverage, 1.0) for rate in rates)
+    return Acceptance(drafted, coverage * (_THINKING if thinking else 1.0), origin="class", deviation=deviation)
+
+
+def class_rates(family: str, figure: float, k: int) -> tuple[float, ...]:
+    """Rates of a class of traffic: of a lookup over all steps, from that of the first token on; of others by the
+    acceptance of a token, which is the same in every position."""
+    if family == "lookup":
+        return tuple(figure * LOOKUP_DECAY**i for i in range(k))
+    return tuple(figure ** (i + 1) for i in range(k))
 
 
 # The most and least of a question's figures; what lies outside is a slip of units or of a key.

@@ -72,3 +72,34 @@ def test_no_gain_or_loss_is_called_where_the_opposite_was_measured(left_out):
 
 def test_a_machine_at_the_limit_of_its_pool_that_nobody_measured_is_not_called():
     assert fitted_record()["accuracy"]["one_source_left_out"]["pool-bound"]["called"] == 0
+
+
+# What a plan is asked to reach where a whole source is unseen: sign, median and 90th percentile of the errors, cover.
+ASKED = {
+    "one_source_left_out": (0.93, 0.03, 0.09, 0.92),
+    "one_source_left_out_no_pool": (0.93, 0.06, 0.10, 0.88),
+    "one_source_left_out_class_of_traffic": (0.80, 1.0, 1.0, 0.85),
+    "one_source_left_out_ngram_by_class": (0.80, 1.0, 1.0, 0.85),
+    "one_source_left_out_never_fitted": (0.80, 1.0, 1.0, 0.85),
+}
+
+
+@pytest.mark.parametrize("level", ASKED)
+def test_every_level_of_knowledge_reaches_what_is_asked_of_it_on_unseen_sources(level):
+    figures, (sign, median, p90, cover) = fitted_record()["accuracy"][level]["all"], ASKED[level]
+    assert figures["right_sign"] >= sign
+    assert figures["median_error"] <= median
+    assert figures["p90_error"] <= p90
+    assert figures["covered"] >= cover
+    assert figures["wrongly_called"] == 0
+
+
+@pytest.mark.parametrize("level", ["class_of_traffic", "ngram_by_class", "never_fitted"])
+def test_nothing_is_called_without_acceptance_of_ones_own_traffic_or_a_term(level):
+    assert fitted_record()["accuracy"][f"one_source_left_out_{level}"]["all"]["called"] == 0
+
+
+def test_the_best_method_of_a_comparison_is_named_or_costs_next_to_nothing():
+    ranking = fitted_record()["ranking"]
+    assert ranking["within_2_percent"] >= 0.85
+    assert ranking["mean_regret"] <= 0.01

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.estimate.payoff.evidence import MeasuredPair, fitted
+from mpctl.estimate.payoff.evidence import MeasuredPair, fitted, published_classes
 from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
 from mpctl.estimate.payoff.roofline import ratios
@@ -75,7 +75,7 @@ def test_bands_widen_with_what_is_not_known():
     assert (
         actual_width
         < width(acceptance=replace(RATES, origin="published"))
-        < width(acceptance=replace(RATES, origin="class"))
+        < width(acceptance=class_acceptance("eagle3", "chat", 3, published_classes()))
     )
     assert actual_width < width(concurrency=256)
     assert actual_width < width(acceptance=replace(RATES, drafts=40))
@@ -203,9 +203,10 @@ def test_the_passes_of_a_draft_pay_their_all_reduces():
 
 
 def test_a_model_that_thinks_copies_half_as_often():
-    plain, thinking = (class_acceptance("ngram", "edits", 3, thinking=thinks) for thinks in (False, True))
+    classes = published_classes()
+    plain, thinking = (class_acceptance("ngram", "edits", 3, classes, thinking=thinks) for thinks in (False, True))
     assert thinking.coverage == plain.coverage / 2
-    assert class_acceptance("eagle3", "edits", 3, thinking=True).coverage == 1
+    assert class_acceptance("eagle3", "edits", 3, classes, thinking=True).coverage == 1
 
 
 @pytest.mark.parametrize(
