@@ -6,11 +6,17 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from mpctl.experiment.answer_sets import FULL, asks_of
+from mpctl.experiment.answers import Answer, ToolCall
+from mpctl.experiment.workload import Traffic, Workload
+from mpctl.gate.answer_forms import invalid_kinds
 
 DEMO = Path(__file__).resolve().parents[2] / "scripts" / "demo_model"
 MODEL = DEMO / "model"
@@ -68,6 +74,24 @@ def test_the_model_with_tools_is_the_target_with_more_tokens() -> None:
     marks = {token["content"]: token["special"] for token in more["added_tokens"]}
     assert [marks[mark] for mark in ("<think>", "</think>", "<tool_call>", "</tool_call>")] == [False] * 4
     assert len(more["model"]["vocab"]) + 4 == tools["vocab_size"]
+
+
+def test_what_the_model_with_tools_was_taught_is_valid_for_every_built_in_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("transformers")
+    monkeypatch.syspath_prepend(str(DEMO))
+    taught = importlib.import_module("tools")
+    prompts = Traffic("edits", tuple(read_prompts("edits.jsonl")))
+    workload = Workload((prompts,), repeats=1, requests=4)
+    asks = [ask for ask in asks_of(workload, FULL, context_tokens=2048) if ask.kind in ("tools", "json", "session")]
+    for ask in asks:
+        thought, text = taught.answer_of(ask.body)
+        calls = re.findall(r'<tool_call>\n{"name": "(\w+)", "arguments": (.*)}\n</tool_call>', text)
+        answer = Answer(text="" if calls else text, tool_calls=tuple(ToolCall(*call) for call in calls), finish="stop")
+        assert thought and not invalid_kinds(ask, answer), (ask.kind, text)
+    assert len(asks) > 100
 
 
 def test_the_head_has_the_shapes_of_the_target() -> None:
