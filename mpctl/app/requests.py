@@ -194,12 +194,12 @@ class MeasurementRequest:
         metavar="R[,R...]",
         help="Requests per second, sent whether or not the engine keeps up (open loop).",
     )
-    requests: int = _measurement("--requests", type=Whole(1), metavar="N", default=4, help="Prompts per block.")
+    requests: int = _measurement("--requests", type=Whole(1), metavar="N", default=2, help="Prompts per block.")
     rounds: int | None = _measurement(
         "--repeats",
         type=Whole(1, MOST_ROUNDS),
         metavar="N",
-        help="Rounds at most (default: 24, fewer of larger blocks).",
+        help="Rounds at most (default: 48, fewer of larger blocks).",
     )
     detect: float | None = _measurement(
         "--detect",

@@ -13,21 +13,22 @@ equal.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mpctl.experiment.arm import NO_TEXT
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.counters import Window
+from mpctl.experiment.run import STALL
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
 
-STALL = 3.0
 _CLOCKS = 0.1  # by which the client's mean may differ from the engine's for its stalls to be the engine's
 
 Pair = tuple[Sample, Sample]
@@ -216,6 +217,19 @@ class Pairing:
         """Return by the round's number both arms' mean time of a whole request that both answered, ms."""
         times = {r.number: [(b.e2e_ms, c.e2e_ms) for b, c in r.pairs if b.e2e_ms and c.e2e_ms] for r in self.rounds}
         return {n: (_mean([b for b, _ in t]), _mean([c for _, c in t])) for n, t in times.items() if t}
+
+    def stalls(self) -> list[float]:
+        """Return the times of the candidate's requests that stall, over the mean of its others."""
+        timed = [(b.e2e_ms / b.tokens, c.e2e_ms / c.tokens, c.e2e_ms) for b, c in self._timed_pairs()]
+        if not timed:
+            return []
+        typical = statistics.median(cand for _, cand, _ in timed)
+        stalled = [e2e for base, cand, e2e in timed if cand > STALL * max(base, typical)]
+        others = math.fsum(e2e for _, _, e2e in timed) - math.fsum(stalled)
+        return [e2e * (len(timed) - len(stalled)) / others for e2e in stalled] if others else []
+
+    def _timed_pairs(self) -> list[tuple[Any, Any]]:
+        return [(b, c) for r in self.rounds for b, c in r.pairs if b.e2e_ms and c.e2e_ms and b.tokens and c.tokens]
 
     def length_logs(self) -> list[float]:
         """Return per round the logarithm of the candidate's tokens over the baseline's, of prompts both answered."""

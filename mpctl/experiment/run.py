@@ -7,9 +7,10 @@ runs make one run, if they were measured alike.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from mpctl.errors import InputError
@@ -22,6 +23,7 @@ from mpctl.records import Record, decode, encode, form
 from mpctl.stats.sequential import MOST_LOOKS
 
 API_VERSION = "mpctl.dev/v1alpha1"
+STALL = 3.0  # times as long as its partner and its arm's median a request takes that stalls
 _BUSY, _SATURATED = 0.8, 1.25
 
 
@@ -41,6 +43,40 @@ class ArmConditions(Record):
     context_tokens: int | None = None  # longest request with its answer, as served
     draft_digest: str = ""  # as model_digest, of the draft
     image: str = ""  # of the engine's container, with its digest as the node runs it
+
+
+Reply = tuple[str, float]
+"""The error of a request, empty where it was answered, and its time in s, 0 where nobody took it."""
+
+
+@dataclass(frozen=True)
+class Burst(Record):
+    """Requests that both arms were sent before the rounds, several at once. Failures count, times do not, except that
+    ``stalls`` has the candidate's requests that stall where the baseline's do not, over the median of its arm.
+    ``requests``: answered by one arm or both."""
+
+    requests: int = 0
+    baseline_failed: int = 0
+    candidate_failed: int = 0
+    newly_failed: int = 0  # answered by the baseline alone
+    newly_answered: int = 0
+    new_error: str = ""
+    stalls: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, baseline: Sequence[Reply], candidate: Sequence[Reply]) -> Burst:
+        """Compare both arms' replies to the same requests. What neither answers is no request that they serve."""
+        pairs = [pair for pair in zip(baseline, candidate, strict=False) if not (pair[0][0] and pair[1][0])]
+        worse = [cand[0] for _, cand in pairs if cand[0]]
+        better = sum(bool(base[0]) for base, _ in pairs)
+        times = [(base[1], cand[1]) for base, cand in pairs if not (base[0] or cand[0]) and base[1] and cand[1]]
+        typical = statistics.median(cand for _, cand in times) if times else 0.0
+        stalls = tuple(cand / typical for base, cand in times if cand > STALL * max(base, typical))
+        return cls(len(pairs), better, len(worse), len(worse), better, next(iter(worse), ""), stalls)
+
+    def __add__(self, other: Burst) -> Burst:
+        sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
+        return Burst(**{**sums, "new_error": self.new_error or other.new_error})
 
 
 @dataclass(frozen=True)
@@ -129,6 +165,7 @@ class Run:
     answers: AnswerCheck | None = None
     joined: bool = False  # of two measurements: one arm was measured apart from the other, whatever their clocks say
     accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
+    bursts: Mapping[str, Burst] = field(default_factory=dict)  # by class of traffic, of requests before the rounds
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -26,7 +26,7 @@ from mpctl.stats.sequential import FEWEST
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
-_MOST_ROUNDS, _FEWEST_ROUNDS, _PROMPTS = 24, 12, 96
+_MOST_ROUNDS, _FEWEST_ROUNDS, _PROMPTS = 48, 12, 96
 _FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
@@ -183,8 +183,7 @@ class Workload(Record):
 
     @property
     def default_rounds(self) -> int:
-        """Rounds that find a gain of 20 % on a usual machine in 9 of 10 measurements: 24, or as many of larger blocks
-        as send 96 prompts, but at least 12; fewer where there are not so many prompts."""
+        """As many rounds as send 96 prompts, at most 48 and at least 12; fewer where there are not so many prompts."""
         largest = max(self.requests_of(cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
         allowed = self.rounds_allowed
@@ -257,15 +256,17 @@ class Workload(Record):
     def spare_prompts(self, count: int) -> tuple[str, ...]:
         """At most ``count`` prompts that are not measured, of every class in turns: those that warm the arms up, then
         those that no block sends."""
-        spare = []
-        for kind in self.traffic:
-            cells = [cell for cell in self.cells if cell.traffic == kind.name]
-            sent = {i for cell in cells for repeat in range(self.repeats) for i in self._indexes(cell, repeat)}
-            prompts = self._prompts_of(cells[0])
-            unsent = [prompt for i, prompt in enumerate(prompts[self.warmup :]) if i not in sent]
-            spare.append((*prompts[: self.warmup], *unsent))
+        spare = (self.spare_prompts_of(kind) for kind in self.traffic)
         turns = itertools.chain.from_iterable(itertools.zip_longest(*spare))
         return tuple(prompt for prompt in turns if prompt is not None)[:count]
+
+    def spare_prompts_of(self, kind: Traffic) -> tuple[str, ...]:
+        """The prompts of a class that are not measured, those that warm the arms up first."""
+        cells = [cell for cell in self.cells if cell.traffic == kind.name]
+        sent = {i for cell in cells for repeat in range(self.repeats) for i in self._indexes(cell, repeat)}
+        prompts = self._prompts_of(cells[0])
+        unsent = [prompt for i, prompt in enumerate(prompts[self.warmup :]) if i not in sent]
+        return (*prompts[: self.warmup], *unsent)
 
     def repeated(self, name: str, rounds: int | None = None) -> int:
         """Return how many prompts of a class are repeats, over ``rounds`` rounds (default: all)."""

@@ -7,6 +7,7 @@ moves rise and fall together, so the least likely of them counts; the other rule
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,13 +18,13 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, ArmOrder, Comparison, cell_shares
 from mpctl.gate.policy import Policy
 from mpctl.records import Record
-from mpctl.stats.confidence import SHARE_TAIL, gap_beyond, values_needed
+from mpctl.stats.confidence import excess_interval, gap_beyond
 from mpctl.stats.sequential import chance_to_show, fewest_rounds
 
 USUAL_GAIN = 0.2  # of the time per token, of which a plan is asked unless the user names another
 MOST_ROUNDS = 200  # that a plan chooses by itself
 _TIME = "time_per_token_ratio"
-_MOVED = (_TIME, "throughput_ratio", "tpot")  # by a gain
+_MOVED = (_TIME, "throughput_ratio", "tpot", "e2e")  # by a gain
 _TRIMS = {_TIME: 0.0, "length_ratio": 0.0}  # of the others a tenth at each end
 
 
@@ -116,7 +117,8 @@ def chance_to_promote(
         return chance_to_show(beyond, spread, rounds, policy.side, trim=_TRIMS.get(name, TRIM), omit=omit)
 
     def moved(c: CellNoise) -> float:
-        limits = {"throughput_ratio": -_log(policy.min_throughput_ratio), "tpot": _log(policy.max_tpot_ratio)}
+        limits = {"throughput_ratio": -_log(policy.min_throughput_ratio)}
+        limits |= {"tpot": _log(policy.max_tpot_ratio), "e2e": _log(policy.max_e2e_ratio)}
         return min(
             (shown(gained + limit, c.spreads[n], n) for n, limit in limits.items() if n in c.spreads), default=1.0
         )
@@ -137,8 +139,19 @@ def chance_to_promote(
 
 def _fewest_prompts(policy: Policy) -> float:
     """Prompts of a cell without which the rules *errors* and *samples* do not pass."""
-    limit = policy.max_failed_excess
-    return max(values_needed(1.0 - limit, SHARE_TAIL), policy.min_compared) if 0 < limit < 1 else policy.min_compared
+    return policy.min_compared
+
+
+def more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
+    """Return how many more prompts the rule *errors* would pass with, if requests go on failing as they did; None where
+    no number would."""
+
+    def enough(total: int) -> bool:
+        more, fewer = (round(hits * total / n) if n else 0 for hits in (worse, better))
+        return excess_interval(more, fewer, total).below(limit)
+
+    most = 20 * n + 400
+    return bisect.bisect_left(range(most), True, lo=n + 1, key=enough) - n if enough(most) else None
 
 
 def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[str, float]:

@@ -203,13 +203,13 @@ def _not_in_turns(case: Case) -> str:
 
 
 def contradicting_stalls(case: Case, threshold: Threshold) -> str:
-    """Say what the figure is with every stall and round, where that is beyond the limit: stalls of one arm alone are no
-    noise. Empty where it is not."""
+    """Say what the figure may be with every stall and round, where that is beyond the limit: stalls of one arm alone
+    are no noise, and a few that were seen may be a sample of more. Empty where it is not."""
     figure = case.comparison.figures.get(threshold.figure)
     pooled = figure.pooled if figure is not None else None
     if pooled is None or not threshold.rule.is_bad(pooled, threshold.limit):
         return ""
-    return f"; with its stalls and extreme rounds it is {formatting.in_unit(pooled, threshold.unit)}"
+    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(pooled, threshold.unit)}"
 
 
 def judge_estimate(value: float | None, interval: Interval | None, limit: float) -> Outcome:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
+from time import monotonic
 from typing import Any, TypeVar
 
 from mpctl import bounded
@@ -70,10 +71,11 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
     }
     if alternatives:
         body |= {"logprobs": True, "top_logprobs": alternatives, "return_tokens_as_token_ids": True}
+    started = monotonic()
     try:
         received = _post(endpoint, "/v1/chat/completions", body)
         parts = _events(received) if ask.stream else [_object(received)]
-        answer = _joined(parts, "delta" if ask.stream else "message")
+        answer = replace(_joined(parts, "delta" if ask.stream else "message"), seconds=monotonic() - started)
         return answer if alternatives > _FEWEST else replace(answer, alternatives=())
     except _RefusedError as refused:
         return Answer(error=str(refused))

@@ -16,19 +16,20 @@ from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
-from mpctl.experiment.answers import AnswerCheck
+from mpctl.experiment.answer_sets import body_of
+from mpctl.experiment.answers import AnswerCheck, Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Reply, Run
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
-from mpctl.experiment.workload import Workload, round_order
+from mpctl.experiment.workload import Traffic, Workload, round_order
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.arms import require_alike
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import MeasurementNoise, power_warning
+from mpctl.gate.power import MeasurementNoise, more_to_pass, power_warning
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
@@ -37,10 +38,15 @@ from mpctl.records import encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, Sent, Store
 from mpctl.rollout.revision import spec_text
+from mpctl.stats.sequential import FIRST_LOOK
 
 _Value = TypeVar("_Value")
 _TRAFFIC = "traffic"  # the name of the record of users' requests
 ANSWERS = "answers"  # that of the pass before the rounds
+_BURST = "burst"  # those of the requests before the rounds, by arm, and of the pass
+_AT_ONCE = 4  # of them, at least
+_LONGEST = 32  # tokens of an answer that nobody times
+_MOST_SENT = 200  # to an arm, where some of them fail
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -88,6 +94,7 @@ class Measurement:
     target: Callable[[str], Target]
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
+    compares: bool = True  # False for one arm that nothing is compared with
     _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
     """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
@@ -131,10 +138,10 @@ class Measurement:
                 if answers_decided(self.interim(done + 1)[1]):
                     return
 
-    def keep_answers(self, check: AnswerCheck) -> Verdict:
+    def keep_answers(self, check: AnswerCheck, burst: Burst) -> Verdict:
         """Write what the answers before the first round showed, with the conditions that were noted, and return the
-        gate's verdict on it."""
-        self._pending[ANSWERS] = check.to_record()
+        gate's verdict on it. ``burst``: the failures among them."""
+        self._pending[ANSWERS], self._pending[_BURST] = check.to_record(), burst.to_record()
         self._write()
         return judge_run(self.run(()), self.policy)[1]
 
@@ -160,7 +167,64 @@ class Measurement:
         for arm in arms if self.placement is not Placement.TURNS else ():
             self.note_conditions(arm)
         self._require_alike()
+        if self.compares and not self._has(arms[-1], 0):
+            self.meter.prepare()  # the load client starts while the engines answer
+            self._send_bursts(arms)
         self._calibrate()
+
+    def _send_bursts(self, arms: tuple[str, ...]) -> None:
+        """Send untimed requests until failures can be ruled out by the first analysis that decides, or until so many
+        failed that rounds have to show it. Users' engines get none, and engines that take turns have long blocks."""
+        limit = self.policy.max_failed_excess
+        if self.placement.users_set_load or self.placement is Placement.TURNS or not 0 < limit < 1:
+            return
+        rounds = min(FIRST_LOOK, self.workload.repeats)
+        for kind in self.workload.traffic:
+            timed = rounds * min(self.workload.requests_of(c) for c in self.workload.cells if c.traffic == kind.name)
+            while True:
+                sent, burst = len(self._replies(arms[-1], kind.name)), self.burst_of(kind.name)
+                if arms == (CANDIDATE,):
+                    wanted = len(self._replies(BASELINE, kind.name)) - sent
+                else:
+                    count = burst.requests if len(arms) > 1 else sent + burst.requests
+                    wanted = more_to_pass(burst.newly_failed, burst.newly_answered, count + timed - 1, limit) or 0
+                    wanted = min(wanted - 1, _MOST_SENT - sent)
+                if wanted <= 0 or (sent and len(arms) > 1 and not burst.requests):
+                    break
+                self._send_burst(arms, kind, sent, wanted)
+                if len(arms) == 1:
+                    break
+
+    def _send_burst(self, arms: tuple[str, ...], kind: Traffic, start: int, count: int) -> None:
+        """Send ``count`` requests of a class to each arm, none of which is measured."""
+        prompts = self.workload.spare_prompts_of(kind)
+        at_once, limit = max(self.workload.most, _AT_ONCE), min(self.workload.max_tokens, _LONGEST)
+        temperature = max(self.workload.temperatures)
+        chosen = [prompts[n % len(prompts)] for n in range(start, start + count)] if prompts else []
+        asks = [Ask(_BURST, body_of(prompt), limit, temperature, stream=True) for prompt in chosen]
+        for arm in arms if asks else ():
+            self.progress.step("errors", f"{count} requests of {kind.name} to the {arm}, {at_once} at once, untimed")
+            endpoint = self.target(arm).endpoint
+            answers = self.meter.ask(endpoint, asks, concurrency=at_once, salt=self.salt(arm, _BURST), alternatives=0)
+            rows = [(answer.error, answer.seconds) for answer in answers]
+            stored = self._stored_replies(arm)
+            self._pending[f"{_BURST}-{arm}"] = {**stored, kind.name: [*stored.get(kind.name, ()), *rows]}
+
+    def _stored_replies(self, arm: str) -> dict[str, Any]:
+        name = f"{_BURST}-{arm}"
+        return self._pending.get(name) or self.store.load(self.id, name) or {}
+
+    def _replies(self, arm: str, traffic: str) -> list[Reply]:
+        return [(str(error), float(seconds)) for error, seconds in self._stored_replies(arm).get(traffic, ())]
+
+    def burst_of(self, traffic: str) -> Burst:
+        """The requests before the rounds that count for a class: its own, and those of the pass of answers."""
+        pending = self._pending.get(_BURST)
+        answered = (
+            Burst.from_record(pending) if pending else load_record(self.store, self.id, _BURST, Burst.from_record)
+        )
+        own = Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
+        return own + answered if answered else own
 
     def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
         self._prepare(arms)
@@ -278,6 +342,7 @@ class Measurement:
             traffic=self.traffic() if self.placement.users_set_load else None,
             answers=load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record),
             accepted=workload.accepted,
+            bursts={kind.name: burst for kind in workload.traffic if (burst := self.burst_of(kind.name)).requests},
         )
 
     def judged(self) -> Run:

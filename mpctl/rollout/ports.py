@@ -459,7 +459,7 @@ class Meter(Protocol):
         self, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int = 2
     ) -> tuple[Answer, ...]:
         """Return the answers in the order of ``asks``; one that failed has its error. ``salt``: of the prefix cache;
-        ``alternatives``: of each token, 2 to 20; more than 2 come with the answer."""
+        ``alternatives``: of each token, 2 to 20, or 0 for the text alone; more than 2 come with the answer."""
 
     def score(
         self, endpoint: Endpoint, answers: Sequence[Answer], *, alternatives: int, concurrency: int, salt: str

@@ -1,15 +1,10 @@
-"""Confidence intervals of means over rounds, of shares and of quantiles.
+"""Confidence intervals of means over rounds and of shares.
 
 The unit of evidence is the round: both arms over the same prompts, one block after the other. Requests of a block share
 the machine's other load, so an interval over requests would be too narrow: in an A/A test on a shared two-core machine
 the spread between rounds was five times what the spread between prompts explains. A round gives one number, a paired
 difference or the logarithm of a paired ratio; pairing removes the effect of the prompts. Means have Student's t at the
 levels of :mod:`mpctl.stats.sequential`.
-
-Bounds of a quantile come from order statistics; the only assumption: requests are independent and alike. The i-th
-smallest of n values lies below the q-quantile with the probability that fewer than i of n fall below it, which is
-binomial (David and Nagaraja, Order Statistics, 2003, 7.1). An upper bound for the 99th percentile at 95 % exists from
-299 values on, since 0.99 ** 298 > 0.05.
 """
 
 from __future__ import annotations
@@ -53,7 +48,6 @@ class Interval:
 
 SHARE_TAIL = 0.05  # of each bound of a share that passes; what rejects is tested at the interim analysis's level
 METHOD = "rounds, Student's t, group sequential"
-_BY_ORDER = "requests, order statistics"
 
 
 @dataclass(frozen=True)
@@ -188,6 +182,49 @@ def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Inte
     return Interval(hits / count, low, high, count, "exact binomial", level)
 
 
+def spent(hits: int) -> float:
+    """Return the part of an error that a bound with so many hits may spend. The parts add up to 1, so the bounds of a
+    share hold together whenever they are looked at: with ``hits`` the true share is missed only if a sample of one
+    certain size, the first that such a bound allows, already had no more."""
+    return 1.0 / ((hits + 1) * (hits + 2))
+
+
+def excess_interval(worse: int, better: int, count: int) -> Interval:
+    """Return the share of prompts that failed on the candidate alone, less those that failed on the baseline alone.
+
+    The distances to the exact bounds of both shares are added as squares (Zou and Donner, Statistics in Medicine 27,
+    2008). Each bound has the error SHARE_TAIL over all looks.
+    """
+    shares = [
+        share_interval(hits, count, SHARE_TAIL * spent(hits), level=1 - 2 * SHARE_TAIL) for hits in (worse, better)
+    ]
+    (low, mine, high), (lower, theirs, higher) = ((s.low or 0.0, s.value, s.high or 0.0) for s in shares)
+    value = mine - theirs
+    return replace(
+        shares[0],
+        value=value,
+        low=value - math.hypot(mine - low, higher - theirs),
+        high=value + math.hypot(high - mine, theirs - lower),
+    )
+
+
+def lognormal_mean(values: Sequence[float], offset: float, alpha: float) -> float:
+    """Return the upper bound of the mean of skewed times, none below zero, with the error ``alpha``.
+
+    Cox's bound of a lognormal mean (Zhou and Gao, Statistics in Medicine 16, 1997), of the times plus ``offset``: below
+    it differences do not matter.
+    """
+    from scipy.special import stdtrit
+
+    logs = [math.log(value + offset) for value in values]
+    count, mean = len(logs), math.fsum(logs) / len(logs)
+    if count < 2:
+        return math.inf
+    spread = math.fsum((log - mean) ** 2 for log in logs) / (count - 1)
+    error = math.sqrt(spread / count + spread**2 / (2 * (count - 1)))
+    return (_exp(mean + spread / 2 + float(stdtrit(count - 1, 1 - alpha)) * error) or math.inf) - offset
+
+
 def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: float) -> Interval | None:
     """Return the quotient of two sums over stretches of time, with an interval by their spread (linearised; Cochran,
     Sampling Techniques, 1977, 6.4). ``alpha``: significance level of each bound. None for fewer than FEWEST
@@ -240,43 +277,3 @@ def _exp(value: float) -> float | None:
         return math.exp(value) or None
     except OverflowError:
         return None
-
-
-def values_needed(q: float, alpha: float) -> int:
-    """Return the sample size that a one-sided upper bound of the ``q``-quantile takes at error ``alpha``, both 0..1."""
-    return math.ceil(math.log(alpha) / math.log(q))
-
-
-def quantile_bounds(values: Sequence[float], q: float, alpha: float) -> tuple[float, float, float]:
-    """Return the sample quantile with a lower and an upper bound, each with error probability at most ``alpha``.
-
-    A side that the sample size cannot bound is infinite.
-    """
-    import numpy as np
-    from scipy.special import bdtr
-
-    ordered = np.sort(np.asarray(values, dtype=np.float64))
-    count = len(ordered)
-    # below[i] = P(at most i values fall under the quantile), i = 0..n-1; bdtr is the binomial distribution function
-    below = bdtr(np.arange(count), count, q)
-    low = int(np.searchsorted(below, alpha, side="right"))  # the largest i with P(fewer than i) <= alpha
-    high = int(np.searchsorted(below, 1.0 - alpha))  # the smallest i with P(at most i) >= 1 - alpha
-    return (
-        float(np.quantile(ordered, q)),
-        float(ordered[low - 1]) if low > 0 else -math.inf,
-        float(ordered[high]) if high < count else math.inf,
-    )
-
-
-def quantile_ratio(candidate: Sequence[float], baseline: Sequence[float], q: float, alpha: float) -> Interval | None:
-    """Return the ratio of two arms' quantiles; each bound has error probability at most ``alpha``, half of it per arm.
-
-    None where a quantile is zero, as when every chunk of an answer arrived at once.
-    """
-    cand, cand_low, cand_high = quantile_bounds(candidate, q, alpha / 2)
-    base, base_low, base_high = quantile_bounds(baseline, q, alpha / 2)
-    if base <= 0 or cand <= 0:
-        return None
-    low = max(cand_low, 0.0) / base_high or None
-    high = cand_high / base_low if base_low > 0 and math.isfinite(cand_high) else None
-    return Interval(cand / base, low, high, min(len(candidate), len(baseline)), _BY_ORDER, 1 - 2 * alpha)

@@ -33,7 +33,8 @@ class Truth:
     block; ``slow``: factor of slow states that last four blocks and return after twelve; ``tau``: correlation in
     requests of a noise of 0.3. ``pareto``: exponent of request noise with heavy tails, in place of the lognormal;
     ``stalls``: share of requests that stall; ``cold``: factor of the candidate's first block; ``waking``: factor of
-    the first block of each round, of whichever arm begins."""
+    the first block of each round, of whichever arm begins; ``hit``: share of the prompts that take ``hit_factor`` times
+    as long on the candidate alone."""
 
     tpot: float = 1.0
     prompt_sigma: float = 0.35
@@ -52,6 +53,8 @@ class Truth:
     stalls: float = 0.0
     cold: float = 1.0
     waking: float = 1.0
+    hit: float = 0.0
+    hit_factor: float = 1.0
     traffic: str = "simulated"
 
 
@@ -73,6 +76,8 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
                 shared = shared * truth.cold
             ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
+            if arm == CANDIDATE and truth.hit:
+                tpot = tpot * np.where(rng.random(truth.prompts) < truth.hit, truth.hit_factor, 1.0)
             blocks.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
         yield blocks[0], blocks[1]
 

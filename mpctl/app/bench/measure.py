@@ -173,6 +173,7 @@ def open_measurement(
         meter=arms.meter if arms else unused,
         progress=console,
         target=arms.target if arms else unused,
+        compares=arms is not None and CANDIDATE in arms.names,
     )
 
 

@@ -7,23 +7,26 @@ from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.gate.arms import open_differences
+from mpctl.gate.power import more_to_pass
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed
-from mpctl.stats.confidence import SHARE_TAIL, Interval, share_interval
+from mpctl.stats.confidence import SHARE_TAIL, excess_interval, share_interval
 
 _QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 
 
 def _judge_errors(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_failed_excess
-    arm, n = c.candidate, c.candidate.requests
-    if not n:
+    arm, burst = c.candidate, c.burst
+    n = arm.requests + burst.requests
+    if not arm.requests:
         return RuleResult(Outcome.MISSING, "no request was sent to the candidate")
-    worse, better = c.newly_failed, c.newly_answered
-    interval = _excess(worse, better, n)
+    worse, better = c.newly_failed + burst.newly_failed, c.newly_answered + burst.newly_answered
+    interval = excess_interval(worse, better, n)
+    before = f", {burst.requests} of them before the rounds" if burst.requests else ""
     text = (
-        f"{arm.failed} of {n} requests failed, {c.baseline.failed} of {c.baseline.requests} on the baseline; "
-        f"{formatting.share(interval.value)} more, {formatting.confidence(interval, 'share')} "
-        f"(at most {formatting.limit(limit, 'share')})"
+        f"{arm.failed + burst.candidate_failed} of {n} requests failed, {c.baseline.failed + burst.baseline_failed} of "
+        f"{c.baseline.requests + burst.requests} on the baseline{before}; {formatting.share(interval.value)} more, "
+        f"{formatting.confidence(interval, 'share')} (at most {formatting.limit(limit, 'share')})"
     )
 
     def result(outcome: Outcome, needed: int | None = None) -> RuleResult:
@@ -34,7 +37,8 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
     if worse > better:
         chance = _at_least_by_chance(worse, worse + better)
         text += (
-            f"; the candidate failed {worse} that the baseline answered, first: {c.new_error} "
+            f"; the candidate failed {worse} that the baseline answered, first: "
+            f"{burst.new_error or c.new_error} "
             f"(p = {_percent(chance)}, significance level {_percent(case.exact)} at each interim analysis)"
         )
         if chance <= case.exact:
@@ -43,27 +47,10 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
         return result(Outcome.MISSING)
     if interval.below(limit):
         return result(Outcome.PASS)
-    needed = _more_to_pass(worse, better, n, limit)
+    needed = more_to_pass(worse, better, n, limit)
     if needed is not None:
         text += f"; about {needed} more prompts would decide"
     return result(Outcome.UNDECIDED, needed)
-
-
-def _excess(worse: float, better: float, n: int) -> Interval:
-    """The share of prompts that failed on the candidate alone, less those that failed on the baseline alone, with the
-    bounds of each."""
-    mine, theirs = (share_interval(round(hits), n, SHARE_TAIL, level=1 - 2 * SHARE_TAIL) for hits in (worse, better))
-    low = (mine.low or 0.0) - (theirs.high or 0.0)
-    high = (1.0 if mine.high is None else mine.high) - (theirs.low or 0.0)
-    return Interval(mine.value - theirs.value, low, high, n, mine.method, mine.level)
-
-
-def _more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
-    """Return how many more prompts would pass if requests go on failing as they did; None where no number would."""
-    for total in range(n + 1, 20 * n + 400):
-        if _excess(worse * total / n, better * total / n, total).below(limit):
-            return total - n
-    return None
 
 
 def _judge_arms(case: Case, _: Rule) -> RuleResult:
@@ -160,7 +147,8 @@ def _judge_tokens(case: Case, rule: Rule) -> RuleResult:
 
 
 def _judge_length(case: Case, rule: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.max_length_ratio
+    c = case.comparison
+    limit = case.policy.max_length_ratio if c.cell.greedy else case.policy.max_sampled_length_ratio
     interval = c.intervals.get("length_ratio")
     if interval is None:
         return RuleResult(Outcome.MISSING, "no prompt was answered by both arms", None, limit, unit="x")
@@ -200,7 +188,7 @@ def _judge_outputs(case: Case, rule: Rule) -> RuleResult:
     if strict.above(limit, strictly=True):
         return RuleResult(Outcome.FAIL, text, interval.value, limit, interval, c.compared, "share")
     needed = (
-        _more_to_pass(c.different, 0, c.compared, limit)
+        more_to_pass(c.different, 0, c.compared, limit)
         if interval.value < limit
         else _more_to_tell(interval.value, limit, c.compared, case.exact)
     )
@@ -238,9 +226,10 @@ RULES = (
         _judge_errors,
         "max_failed_excess",
         "The candidate must not fail more requests than the baseline by more than a small share. It passes when the "
-        "upper 95% confidence bound of that share is at most the limit. It fails when the failures cannot be chance: "
-        "if the arms were equal, half of the prompts that one arm alone answered would be the candidate's (McNemar's "
-        "exact test), so a service that fails now and then by itself rejects no candidate.",
+        "upper 95% confidence bound of that share, which holds for all interim analyses together, is at most the "
+        "limit; requests before the rounds, whose times do not count, bring most of the evidence. It fails when the "
+        "failures cannot be chance: if the arms were equal, half of the prompts that one arm alone answered would be "
+        "the candidate's (McNemar's exact test), so a service that fails now and then rejects no candidate.",
         about_answers=True,
     ),
     Rule(
@@ -294,7 +283,8 @@ RULES = (
         "length",
         _judge_length,
         "max_length_ratio",
-        "Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster.",
+        "Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster. Sampled "
+        "answers differ by chance and have a wider limit.",
         direction=Direction.EITHER_WAY,
         figure="length_ratio",
         about_answers=True,

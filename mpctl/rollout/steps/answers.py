@@ -25,6 +25,7 @@ from mpctl.experiment.answers import (
 )
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
+from mpctl.experiment.run import Burst
 from mpctl.experiment.users import Placement
 from mpctl.gate.answers import confirm, examine, promises, to_confirm
 from mpctl.gate.rule import Outcome
@@ -95,8 +96,8 @@ class _Pass:
         own = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
         return BaselineAnswers(tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(own), skipped)
 
-    def compare(self, baseline: BaselineAnswers) -> AnswerCheck:
-        """Let the candidate answer as well, and examine both."""
+    def compare(self, baseline: BaselineAnswers) -> tuple[AnswerCheck, Burst]:
+        """Let the candidate answer as well, and examine both; with the failures of both."""
         progress = self.context.progress
         progress.step("answers", f"{len(baseline.asks)} requests to the candidate, {self._concurrency} at once")
         candidate = behind(baseline.answers, self._ask(CANDIDATE, baseline.asks))
@@ -111,7 +112,8 @@ class _Pass:
         if numbers := to_confirm(check):
             progress.update(f"{len(numbers)} requests are sent again alone")
             check = confirm(check, pairs, self._repeats([pairs[number] for number in numbers]))
-        return replace(check, skipped={**baseline.skipped, **check.skipped})
+        replies = ([(answer.error, 0.0) for answer in answers] for answers in (baseline.answers, candidate))
+        return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(*replies)
 
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
         answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
@@ -188,7 +190,7 @@ def compare_answers(context: Context, operation: Operation) -> Answered:
     if baseline is None:
         lost = {"every kind": "the baseline's answers were lost with an interrupted command"}
         baseline = BaselineAnswers((), (), (), lost)
-    check = comparison.compare(baseline)
-    verdict = measured.keep_answers(check)
+    check, burst = comparison.compare(baseline)
+    verdict = measured.keep_answers(check, burst)
     decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)
     return Answered(check.requests, check.scored, check.level, verdict if decides else None)

@@ -53,7 +53,7 @@ def test_errors_in_a_round_without_partner_are_told_and_never_a_pass():
 
 
 def test_errors_on_both_sides_are_nobodys_fault():
-    errors = ("x", *[""] * 39)  # with fewer requests the share is open
+    errors = ("x", *[""] * 399)  # with fewer requests the share is open
     blocks = [failing("baseline", 0, errors), failing("candidate", 0, errors)]
     assert errors_of(blocks).outcome is Outcome.PASS
     assert Comparison.of(EDITS, blocks).new_error == ""

@@ -90,11 +90,11 @@ def test_failed_requests_and_answers_without_times_are_left():
 
 
 def test_stalls_on_both_arms_do_not_leave_a_gain_open():
-    """Two rounds in seven have a stall on one of the arms, of 50 times: a fifth of the rounds, half of them cut off."""
-    policy = Policy(min_tokens_per_step=0)
-    blocks = measured(replace(QUIET, tpot=0.8), 24)
+    """Two rounds in seven have a stall on one of the arms, of 5 times: a fifth of the rounds, half of them cut off."""
+    policy = Policy(min_tokens_per_step=0, max_failed_excess=1.0)
+    blocks = measured(replace(QUIET, tpot=0.5), 24)
     hit = [
-        stalled(b, 50.0, number=b.repeat % 4)
+        stalled(b, 5.0, number=b.repeat % 4)
         if b.repeat % 7 in (2, 5) and (b.arm == "baseline") == (b.repeat % 7 == 2)
         else b
         for b in blocks

@@ -61,7 +61,7 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
         ("max_tpot_ratio: -1\n", "gate.yaml:1: max_tpot_ratio: must be a number above 0, not -1"),
         *(
             (f"{name}: 0\n", f"gate.yaml:1: {name}: must be a number above 0")
-            for name in ("max_time_per_token_ratio", "max_ttft_ratio", "max_queue_wait_ratio", "max_e2e_p99_ratio")
+            for name in ("max_time_per_token_ratio", "max_ttft_ratio", "max_queue_wait_ratio", "max_e2e_ratio")
         ),
         ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
         ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
@@ -87,9 +87,9 @@ def test_an_empty_file_changes_nothing(text):
 
 
 def test_some_limits_can_be_switched_off_and_on():
-    policy = Policy.parse("max_e2e_p99_ratio: 1.1\nslo_ttft_ms: 200\nmin_compared: 30\n", file="x")
-    assert (policy.max_e2e_p99_ratio, policy.slo_ttft_ms, policy.min_compared) == (1.1, 200, 30)
-    assert Policy.parse("max_e2e_p99_ratio: null\n", file="x") == Policy()
+    policy = Policy.parse("slo_e2e_ms: 1.1\nslo_ttft_ms: 200\nmin_compared: 30\n", file="x")
+    assert (policy.slo_e2e_ms, policy.slo_ttft_ms, policy.min_compared) == (1.1, 200, 30)
+    assert Policy.parse("slo_ttft_ms: null\n", file="x") == Policy()
 
 
 limits = st.dictionaries(
@@ -131,3 +131,10 @@ def test_limits_of_a_file_are_plain_numbers_that_a_record_can_hold():
     record = Policy.parse(text, file="gate.yaml").to_record()
     assert (record["ttft_slack_ms"], record["max_ttft_ratio"], record["queue_wait_slack_ms"]) == (0, 1.2, 16)
     assert {type(value) for value in record.values()} <= {int, float, type(None)}
+
+
+def test_a_limit_of_an_earlier_version_that_was_off_is_no_limit():
+    """Measurements of earlier versions hold the limits of 99th percentiles, which were null by default."""
+    assert Policy.from_record({"max_e2e_p99_ratio": None}) == Policy()
+    with pytest.raises(InputError, match="unknown"):
+        Policy.from_record({"max_e2e_p99_ratio": 1.1})

@@ -14,7 +14,7 @@ from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating,
 from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Level, RuleCount, Tie
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.run import ArmConditions, PromptSet
+from mpctl.experiment.run import ArmConditions, Burst, PromptSet
 from mpctl.experiment.users import Placement
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.assess import assess, is_futile
@@ -34,7 +34,9 @@ PASS, FAIL, UNDECIDED, MISSING, SKIP = (
     Outcome.SKIP,
 )
 ALIKE = Policy(max_pod_gap=0.0)  # engines that differ in nothing: the rules alone
+BEFORE = Burst(requests=60)  # answered by both arms before the rounds
 GOOD = Analysis.of(timed(rounds_of(4, jitter=0.02)), ALIKE)
+GOOD = replace(GOOD, cells=(replace(GOOD.cells[0], burst=BEFORE),))
 
 
 def good(**changes):
@@ -133,9 +135,11 @@ CASES = [
     (good(cell=Cell("edits", 256, rate=400.0)), "open loop", MISSING),
     (good(miscounted=0.2), "tokens", MISSING),
     (GOOD, "errors", PASS),
-    (good(newly_failed=1), "errors", UNDECIDED),
-    (good(newly_failed=1), "errors", UNDECIDED),  # one of 32 may be 14 %
-    (with_arm("candidate", requests=28), "errors", UNDECIDED),  # too few to tell 10 % from nothing
+    (good(newly_failed=1), "errors", UNDECIDED),  # one of 92 may be 7 %
+    (good(newly_failed=1, burst=Burst(requests=168)), "errors", PASS),
+    (good(burst=Burst(requests=30)), "errors", UNDECIDED),  # too few to tell 5 % from nothing
+    (good(burst=replace(BEFORE, newly_failed=1)), "errors", UNDECIDED),
+    (good(burst=replace(BEFORE, newly_failed=12)), "errors", FAIL),
     (good(newly_failed=9, newly_answered=1), "errors", UNDECIDED),
     (good(newly_failed=12), "errors", FAIL),
     (with_arm("candidate", requests=0), "errors", MISSING),
@@ -179,6 +183,7 @@ CASES = [
     (with_interval("length_ratio", 1.1, 0.9, 1.3), "length", UNDECIDED),
     (with_interval("length_ratio", 3.0, 2.7, 3.3), "length", FAIL),
     (with_interval("length_ratio", 0.5, 0.4, 0.7), "length", FAIL),
+    (with_interval("length_ratio", 1.1, 0.7, 1.45), "length", UNDECIDED),
     (without("length_ratio"), "length", MISSING),
     (good(compared=0), "outputs", MISSING),
     (good(cell=replace(EDITS, temperature=0.7), different=30), "outputs", SKIP),
@@ -221,7 +226,10 @@ CASES = [
     (with_interval("queue_wait_ms", 40.0, 0.0, 99.0), "queue wait", UNDECIDED),
     (without("queue_wait_ms"), "queue wait", MISSING),
     (GOOD, "queue wait", PASS),
-    (GOOD, "E2E p99", SKIP),
+    (with_interval("e2e", 1.0, 0.9, 1.05), "E2E", PASS),
+    (with_interval("e2e", 1.0, 0.9, 1.06), "E2E", UNDECIDED),
+    (with_interval("e2e", 1.2, 1.06, 1.3), "E2E", FAIL),
+    (without("e2e"), "E2E", MISSING),
 ]
 WHOLE = {FAIL: Outcome.REJECT, MISSING: Outcome.UNDECIDED, UNDECIDED: Outcome.UNDECIDED}
 
@@ -268,7 +276,7 @@ def test_a_rule_about_answers_never_passes_where_it_could_not_run():
 def test_every_rule_passes_fails_and_misses_somewhere():
     rows = {(rule, outcome) for _, rule, outcome in CASES if outcome in (PASS, FAIL, MISSING)}
     rows |= {(r.rule, PASS) for r in assess(GOOD).rules if r.outcome is PASS}
-    names = [r.rule for r in assess(GOOD).rules if not r.rule.endswith("p99")]
+    names = [r.rule for r in assess(GOOD).rules]
     # neither too few samples, repeated prompts nor other traffic are the candidate's fault; a pool need not be known
     never = {
         ("arms", FAIL),
@@ -347,21 +355,21 @@ def test_longer_answers_are_not_a_gain_in_speed():
 
 
 def failing(worse, better, n):
-    cell = replace(GOOD.cells[0], newly_failed=worse, newly_answered=better)
+    cell = replace(GOOD.cells[0], newly_failed=worse, newly_answered=better, burst=Burst())
     cell = replace(cell, candidate=replace(cell.candidate, requests=n))
     return results(replace(GOOD, cells=(cell,)))["errors"]
 
 
 def test_failures_are_judged_by_their_interval():
     """Equal arms that fail now and then are not held up; few requests without a failure prove nothing."""
-    assert [failing(1, 0, n).outcome for n in (44, 48, 96)] == [UNDECIDED, PASS, PASS]
-    assert [failing(w, 0, 96).outcome for w in (0, 2, 4, 6)] == [PASS, PASS, PASS, UNDECIDED]
-    assert failing(5, 4, 96).outcome is PASS
+    assert [failing(1, 0, n).outcome for n in (96, 135, 200)] == [UNDECIDED, PASS, PASS]
+    assert [failing(w, 0, 200).outcome for w in (0, 1, 2, 6)] == [PASS, PASS, PASS, UNDECIDED]
+    assert failing(5, 4, 400).outcome is PASS
     assert failing(0, 0, 20).outcome is UNDECIDED
-    assert failing(0, 0, 20).needed == 9
-    assert "0.0% more, 90% CI -13.9% to 13.9% (at most 10%); about 9 more prompts" in failing(0, 0, 20).message
+    assert failing(0, 0, 20).needed == 52
+    assert "0.0% more, 90% CI -16.8% to 16.8% (at most 5%); about 52 more prompts" in failing(0, 0, 20).message
     assert failing(30, 0, 96).outcome is FAIL
-    assert failing(5, 0, 60).needed is not None
+    assert failing(1, 0, 60).needed is not None
 
 
 @pytest.mark.parametrize(("truth", "most"), [(0.15, 0.45), (0.2, 0.16), (0.3, 0.02)])
@@ -464,7 +472,8 @@ def test_newly_failed_requests_are_named():
     failing = with_arm("candidate", failed=12)
     failing = replace(failing, cells=(replace(failing.cells[0], newly_failed=12, new_error="boom"),))
     assert results(failing)["errors"].message == (
-        "12 of 32 requests failed, 0 of 32 on the baseline; 37.5% more, 90% CI 14.3% to 53.6% (at most 10%); "
+        "12 of 92 requests failed, 0 of 92 on the baseline, 60 of them before the rounds; 13.0% more, "
+        "90% CI 3.1% to 28.9% (at most 5%); "
         "the candidate failed 12 that the baseline answered, "
         "first: boom (p = 0.02%, significance level 0.43% at each interim analysis)"
     )

@@ -21,7 +21,7 @@ from mpctl.stats.confidence import Trimmed
 from mpctl.stats.sequential import FIRST_LOOK
 from tests.simulation.measurements import Truth, rounds
 
-SIDE_BY_SIDE = Policy(min_tokens_per_step=0)
+SIDE_BY_SIDE = Policy(min_tokens_per_step=0, max_failed_excess=1.0)  # no request fails here, and none was sent before
 PLAIN = replace(SIDE_BY_SIDE, max_pod_gap=0.0)  # engines that differ in nothing: the statistics alone
 
 
@@ -59,11 +59,11 @@ def test_the_demo_is_promoted_within_its_rounds(block_sigma):
     truth = Truth(
         tpot=1 / 2.4, request_sigma=0.2, prompt_sigma=0.2, block_sigma=block_sigma, accepted=0.8, ttft_ms=16.0
     )
-    outcomes, looks = verdicts(truth, looks=11, repetitions=40, policy=Policy())
+    outcomes, looks = verdicts(truth, looks=11, repetitions=40, policy=Policy(max_failed_excess=1.0))
     assert outcomes["promote"] >= 38
     assert outcomes["reject"] == 0
     assert looks[len(looks) // 2] <= 8  # the first round that may decide
-    outcomes, _ = verdicts(truth, looks=4, repetitions=40, policy=Policy())
+    outcomes, _ = verdicts(truth, looks=4, repetitions=40, policy=Policy(max_failed_excess=1.0))
     assert outcomes["promote"] >= (38 if block_sigma < 0.1 else 28)
     assert outcomes["reject"] == 0
 
@@ -132,7 +132,7 @@ def test_stalls_of_the_candidate_alone_are_no_noise_to_trim():
     rule = next(r for r in verdict.rules if r.rule == "throughput")
     assert rule.interval.value > 1.2
     assert rule.outcome.value == "undecided"
-    assert "with its stalls and extreme rounds it is 0." in rule.message
+    assert "with its stalls and extreme rounds it may be 0." in rule.message
 
 
 def test_a_gain_in_every_cell_is_shown_over_all_of_them():

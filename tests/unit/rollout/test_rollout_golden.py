@@ -186,7 +186,9 @@ def test_what_services_have_is_read_and_written_as_it_is(journey):
 
 def test_every_field_of_a_plan_keeps_its_name_and_form():
     golden = json.loads((GOLDEN / "plan.json").read_text())
-    assert without_later_fields(FULL.to_record(), golden) == golden
+    policy = {name: limit for name, limit in golden["policy"].items() if "p99" not in name}  # limits that are gone
+    current = {**golden, "policy": policy}
+    assert without_later_fields(FULL.to_record(), current) == current
     assert Plan.from_record(golden).read(revisions()) == FULL
     assert replace(FULL, users=None).digest() != FULL.digest()
 
