@@ -180,8 +180,8 @@ def _with_stalls(pairing: Pairing, burst: Burst) -> float | None:
         return ratio
     count, prompts = len(every), sum(len(r.pairs) for r in pairing.rounds)
     most = share_interval(count, prompts + burst.requests, SHARE_TAIL * spent(count), level=1 - SHARE_TAIL).high or 1.0
-    seen = 1.0 + math.fsum(times - 1.0 for times in slowness) / prompts
-    return ratio * seen / (1.0 + most * (math.fsum(every) / count - 1.0))
+    observed = 1.0 + math.fsum(times - 1.0 for times in slowness) / prompts
+    return ratio * observed / (1.0 + most * (math.fsum(every) / count - 1.0))
 
 
 def _skewed_difference(times: list[tuple[float, float]], slack_ms: float, stage: Stage) -> float | None:

@@ -7,7 +7,6 @@ moves rise and fall together, so the least likely of them counts; the other rule
 
 from __future__ import annotations
 
-import bisect
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import SETTLED_FROM, SPEED, TRIM, Analysis, ArmOrder, Comparison, cell_shares
 from mpctl.gate.policy import Policy
 from mpctl.records import Record
-from mpctl.stats.confidence import excess_interval, gap_beyond
+from mpctl.stats.confidence import gap_beyond
 from mpctl.stats.sequential import chance_to_show, fewest_rounds
 
 USUAL_GAIN = 0.2  # of the time per token, of which a plan is asked unless the user names another
@@ -100,7 +99,7 @@ def chance_to_promote(
     """Return the probability, 0..1, that a candidate is promoted whose time per token is less by the share ``gain`` in
     every cell, which is equal otherwise, and which fails no request. ``order``: that of the planned measurement."""
     rounds = workload.repeats
-    if rounds * min(workload.requests_of(cell) for cell in workload.cells) < _fewest_prompts(policy):
+    if rounds * min(workload.requests_of(cell) for cell in workload.cells) < policy.min_compared:
         return 0.0
     omit = int(rounds >= SETTLED_FROM)
     cells = [noise.of_cell(cell).of_blocks(workload.requests_of(cell)) for cell in workload.cells]
@@ -135,23 +134,6 @@ def chance_to_promote(
     spread = math.sqrt(math.fsum((w * c.spreads[_TIME]) ** 2 for w, c in zip(weights, cells, strict=True)))
     overall = shown(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
     return min(overall, math.prod(map(moved, cells))) * math.prod(map(unmoved, cells))
-
-
-def _fewest_prompts(policy: Policy) -> float:
-    """Prompts of a cell without which the rules *errors* and *samples* do not pass."""
-    return policy.min_compared
-
-
-def more_to_pass(worse: int, better: int, n: int, limit: float) -> int | None:
-    """Return how many more prompts the rule *errors* would pass with, if requests go on failing as they did; None where
-    no number would."""
-
-    def enough(total: int) -> bool:
-        more, fewer = (round(hits * total / n) if n else 0 for hits in (worse, better))
-        return excess_interval(more, fewer, total).below(limit)
-
-    most = 20 * n + 400
-    return bisect.bisect_left(range(most), True, lo=n + 1, key=enough) - n if enough(most) else None
 
 
 def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[str, float]:

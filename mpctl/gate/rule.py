@@ -6,6 +6,7 @@ and is undecided while the limit lies inside.
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -16,7 +17,7 @@ from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
 from mpctl.gate.analysis import SETTLED_FROM, Analysis, ArmOrder, Comparison, Stages
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import Interval
+from mpctl.stats.confidence import Interval, excess_interval
 from mpctl.stats.sequential import rounds_to_show
 
 
@@ -247,3 +248,15 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
     if case.analysis.rounds >= case.analysis.planned:  # no alpha is left to spend on further rounds
         return needed, f"; a new measurement with --repeats {repeats} would probably decide"
     return needed, f"; about {needed} more prompts would decide (--repeats {repeats})"
+
+
+def more_to_pass(worse: int, better: int, n: int, limit: float, *, failing: bool = True) -> int | None:
+    """Return how many more prompts the rule *errors* would pass with; None where no number would. ``failing``: requests
+    go on failing as they did, else no more of them fail."""
+
+    def enough(total: int) -> bool:
+        failed, answered = (round(hits * total / n) if failing and n else hits for hits in (worse, better))
+        return excess_interval(failed, answered, total).below(limit)
+
+    most = 20 * n + 400
+    return bisect.bisect_left(range(most), True, lo=n + 1, key=enough) - n if enough(most) else None

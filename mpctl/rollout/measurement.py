@@ -29,8 +29,8 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.arms import require_alike
 from mpctl.gate.assess import LEAST_CHANCE, answers_decided, is_futile, judge_run
 from mpctl.gate.policy import Policy
-from mpctl.gate.power import MeasurementNoise, more_to_pass, power_warning
-from mpctl.gate.rule import Outcome
+from mpctl.gate.power import MeasurementNoise, power_warning
+from mpctl.gate.rule import Outcome, more_to_pass
 from mpctl.gate.verdict import Verdict
 from mpctl.manifest import redacted
 from mpctl.methods import Spec
@@ -174,9 +174,9 @@ class Measurement:
 
     def _send_bursts(self, arms: tuple[str, ...]) -> None:
         """Send untimed requests until failures can be ruled out by the first analysis that decides, or until so many
-        failed that rounds have to show it. Users' engines get none, and engines that take turns have long blocks."""
+        failed that rounds have to show it. Engines that users load get none."""
         limit = self.policy.max_failed_excess
-        if self.placement.users_set_load or self.placement is Placement.TURNS or not 0 < limit < 1:
+        if self.placement.users_set_load or not 0 < limit < 1:
             return
         rounds = min(FIRST_LOOK, self.workload.repeats)
         for kind in self.workload.traffic:
@@ -187,8 +187,9 @@ class Measurement:
                     wanted = len(self._replies(BASELINE, kind.name)) - sent
                 else:
                     count = burst.requests if len(arms) > 1 else sent + burst.requests
-                    wanted = more_to_pass(burst.newly_failed, burst.newly_answered, count + timed - 1, limit) or 0
-                    wanted = min(wanted - 1, _MOST_SENT - sent)
+                    failed = (burst.newly_failed, burst.newly_answered)
+                    wanted = (more_to_pass(*failed, count + timed - 1, limit, failing=False) or 0) - 1
+                    wanted = min(wanted, _MOST_SENT - sent)
                 if wanted <= 0 or (sent and len(arms) > 1 and not burst.requests):
                     break
                 self._send_burst(arms, kind, sent, wanted)
@@ -204,9 +205,10 @@ class Measurement:
         asks = [Ask(_BURST, body_of(prompt), limit, temperature, stream=True) for prompt in chosen]
         for arm in arms if asks else ():
             self.progress.step("errors", f"{count} requests of {kind.name} to the {arm}, {at_once} at once, untimed")
+            self.note_conditions(arm)
             endpoint = self.target(arm).endpoint
             answers = self.meter.ask(endpoint, asks, concurrency=at_once, salt=self.salt(arm, _BURST), alternatives=0)
-            rows = [(answer.error, answer.seconds) for answer in answers]
+            rows = [[answer.error, answer.seconds] for answer in answers]
             stored = self._stored_replies(arm)
             self._pending[f"{_BURST}-{arm}"] = {**stored, kind.name: [*stored.get(kind.name, ()), *rows]}
 

@@ -15,7 +15,7 @@ from mpctl.experiment.workload import Workload
 from mpctl.gate.users_traffic import equal_share
 
 TURNS_LEAST = 5  # pairs; fewer show no spread
-_TURN_ROUNDS = 4  # planned rounds side by side that become one pair of turns
+_TURN_ROUNDS = 8  # planned rounds side by side that become one pair of turns
 _BESIDE_ROUNDS = 8  # at least; for the sake of fewer no more prompts are sent at once
 _NEEDED = 500.0  # requests to the candidate that show 1.25x in 9 of 10 measurements
 _LEAST_MIN = 10.0  # of a measurement by users' requests: a few of their bursts

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.gate.arms import open_differences
-from mpctl.gate.power import more_to_pass
-from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed, more_to_pass
 from mpctl.stats.confidence import SHARE_TAIL, excess_interval, share_interval
 
 _QUEUE_FACTOR = 10  # requests of a block for each that is in flight

@@ -41,8 +41,8 @@ def test_what_is_sent_when_nothing_is_said():
     made = asked()
     assert [t.name for t in made.traffic] == ["edits"]
     assert (made.concurrency, made.rates, made.temperatures) == ((1,), (), (0.0,))
-    assert (made.repeats, made.requests, made.calibrate, made.reuse) == (24, 4, True, False)
-    assert describe_workload(made) == "at most 24 rounds of 4 prompts (edits) at concurrency 1"
+    assert (made.repeats, made.requests, made.calibrate, made.reuse) == (48, 2, True, False)
+    assert describe_workload(made) == "at most 48 rounds of 2 prompts (edits) at concurrency 1"
 
 
 @pytest.mark.parametrize("load", [("--concurrency", "2,8"), ("--rate", "3", "--requests", "2")])
@@ -80,7 +80,7 @@ def test_a_matrix(prompts):
     assert len(made.cells) == 2 * 2 * 3
     assert (made.max_time_s, made.calibrate) == (300.0, False)
     assert describe_workload(made) == (
-        "at most 2 rounds of 64 prompts (edits 75%, my-traffic 25%) at concurrency 1, 4 and 2.5 requests/s, "
+        "at most 2 rounds of 48 prompts (edits 75%, my-traffic 25%) at concurrency 1, 4 and 2.5 requests/s, "
         "temperature 0, 0.7"
     )
 
@@ -88,7 +88,7 @@ def test_a_matrix(prompts):
 def test_a_rate_alone_is_an_open_loop_only():
     made = asked("--rate", "2")
     assert (made.concurrency, made.rates) == ((), (2.0,))
-    assert describe_workload(made) == "at most 24 rounds of 4 prompts (edits) at 2 requests/s"
+    assert describe_workload(made) == "at most 48 rounds of 2 prompts (edits) at 2 requests/s"
 
 
 @pytest.mark.parametrize("name", ["edits", "rag", "chat", "math", "fresh"])
@@ -142,10 +142,10 @@ def test_numbers_that_are_none(arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "rounds"),
     [
-        ((), 24),
+        ((), 48),
         (("--requests", "8"), 12),
         (("--concurrency", "8"), 11),  # 16 prompts a block: the built-in set has 190 to measure with
-        (("--concurrency", "1,2"), 23),
+        (("--concurrency", "1,2"), 24),
         (("--concurrency", "1,8", "--reuse-prompts"), 12),
         (("--concurrency", "8", "--repeats", "3"), 3),
     ],

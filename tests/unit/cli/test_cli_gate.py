@@ -27,7 +27,7 @@ def test_every_rule_and_limit_is_explained_with_its_source(cli):
         assert f"\n  {name}: " in done.out
         assert term.source.split()[0] in words
     assert "  max_time_per_token_ratio: 1 x the baseline's\n" in done.out
-    assert "  max_e2e_p99_ratio: off\n" in done.out
+    assert "  slo_ttft_ms: off\n" in done.out
 
 
 def test_limits_of_a_file_are_shown_beside_the_defaults(cli):

@@ -27,7 +27,7 @@ from mpctl.stats.confidence import gap_beyond
 from mpctl.stats.sequential import FIRST_LOOK, chance_to_show
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, rounds
 
-PLAIN = Policy(min_tokens_per_step=0)
+PLAIN = Policy(min_tokens_per_step=0, max_failed_excess=1.0)  # no request fails here
 CLASS = Traffic("simulated", tuple(f"prompt {n}" for n in range(400)))
 WORKLOAD = Workload((CLASS,), repeats=12, requests=4)
 
@@ -128,7 +128,7 @@ def test_the_table_of_rounds_holds_where_just_so_many_are_planned():
 
 def test_after_undecided_the_rounds_are_those_of_which_a_plan_says_that_they_find_as_much():
     """Only time per token can be undecided, so that both speak of the same rule."""
-    lax = replace(PLAIN, min_throughput_ratio=0.0, max_tpot_ratio=9.0, max_failed_excess=0.3)
+    lax = replace(PLAIN, min_throughput_ratio=0.0, max_tpot_ratio=9.0, max_e2e_ratio=9.0)
     blocks = [b for both in rounds(Truth(prompts=4, tpot=0.8), 7, 3) for b in both]
     analysis = Analysis.of(blocks, lax, planned=7)
     verdict = assess(analysis)

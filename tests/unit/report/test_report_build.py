@@ -58,7 +58,7 @@ def test_every_rule_of_the_gate_is_there_with_its_figures():
     by_name = {r.rule: r for r in rules}
     assert (by_name["time per token"].limit, by_name["TPOT"].limit, by_name["outputs"].limit) == (1.0, 1.05, 0.2)
     assert by_name["time per token"].interval.high < 1
-    assert by_name["errors"].n == 64
+    assert by_name["errors"].n == 64 + 60
 
 
 def test_several_cells_with_shares_and_a_crossover():

@@ -9,6 +9,7 @@ import pytest
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, PROMPTS, SLOWER, TOKENS, WORKLOAD, Crash, MemoryWorld, plan
 
 from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.answers import Answer
 from mpctl.experiment.block import unpack
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.experiment.run import Calibration, Run
@@ -355,3 +356,65 @@ def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_th
     done = rollout(memory)
     arms = measurement(memory.context, done).run().arms
     assert {(arm.device, arm.model_digest) for arm in arms.values()} == {("L4", revision)}
+
+
+def strict(memory, strategy=Strategy.SIDE_BY_SIDE, **changes):
+    """A rollout whose policy asks for failures to be ruled out."""
+    policy = Policy(**{"max_failed_excess": 0.05, "max_different": 1.0, **changes})
+    return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, policy=policy)))
+
+
+def errors_of(done):
+    return next(rule for rule in verdict_of(done).rules if rule.rule == "errors")
+
+
+@pytest.mark.parametrize("strategy", list(Strategy))
+def test_failures_are_ruled_out_by_untimed_requests_before_the_rounds(strategy):
+    """Two rounds of four prompts leave 64 of the 72 requests that rule out 5 % of failures."""
+    memory = MemoryWorld(FASTER)
+    done = strict(memory, strategy)
+    assert {count for _, count, _ in memory.meter.asked} == {64} and len(memory.meter.asked) == 2
+    assert done.ending is Ending.PROMOTED
+    assert errors_of(done).message.startswith("0 of 72 requests failed, 0 of 72 on the baseline, 64 of them before")
+
+
+def test_a_policy_that_allows_every_failure_sends_nothing_before_the_rounds():
+    memory = MemoryWorld(FASTER)
+    strict(memory, max_failed_excess=1.0)
+    assert not memory.meter.asked
+
+
+def failing_every(memory, share):
+    """Let the candidate fail one of so many of the requests before the rounds."""
+    ask, numbers = memory.meter.ask, iter(range(10_000))
+
+    def failing(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        if memory.meter.asked[-1][0] == BASELINE_TEXT:
+            return answers
+        return tuple(Answer(error="HTTP 500") if next(numbers) % share == 0 else answer for answer in answers)
+
+    memory.meter.ask = failing
+
+
+def test_one_stray_failure_sends_more_and_is_promoted():
+    memory = MemoryWorld(FASTER)
+    failing_every(memory, 10_000)
+    done = strict(memory)
+    assert done.ending is Ending.PROMOTED
+    assert errors_of(done).message.startswith("1 of 135 requests failed, 0 of 135 on the baseline")
+
+
+def test_a_candidate_that_fails_one_request_in_ten_is_not_promoted():
+    memory = MemoryWorld(FASTER)
+    failing_every(memory, 10)
+    assert strict(memory).ending is not Ending.PROMOTED
+
+
+def test_what_neither_arm_answers_proves_nothing():
+    memory = MemoryWorld(FASTER)
+    ask = memory.meter.ask
+    memory.meter.ask = lambda endpoint, asks, **options: tuple(
+        Answer(error="HTTP 400") for _ in ask(endpoint, asks, **options)
+    )
+    assert strict(memory).ending is Ending.UNDECIDED

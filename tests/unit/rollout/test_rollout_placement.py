@@ -112,7 +112,7 @@ def test_what_cannot_be_measured_fairly_is_refused_with_what_it_needs(users, roo
 
 
 def test_turns_send_the_same_prompts_in_few_blocks():
-    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=24, requests=4)
+    workload = Workload((Traffic("edits", tuple(map(str, range(98)))),), repeats=48, requests=2)
     turns = in_turns(workload)
     assert (turns.repeats, turns.requests) == (6, 16)
     assert in_turns(replace(workload, repeats=5)).repeats == 5

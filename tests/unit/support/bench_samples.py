@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
-from mpctl.experiment.run import ArmConditions, PromptSet, Run
+from mpctl.experiment.run import ArmConditions, Burst, PromptSet, Run
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
 
@@ -46,4 +46,5 @@ def small_run(ratio=0.5, *, arms=("baseline", "candidate"), device="cpu", spread
         calibration=None,
         policy=Policy(max_pod_gap=0.0).to_record(),
         blocks=tuple(blocks),
+        bursts={"edits": Burst(requests=60)},
     )

@@ -39,5 +39,6 @@ def _record(store, name, run, *, measured):
         return
     for arm, facts in run.arms.items():
         store.save(name, f"conditions-{arm}", facts.to_record())
+        store.save(name, f"burst-{arm}", {"edits": [["", 0.0]] * 60})
     for block in run.blocks:
         store.save(name, f"block-{block.cell.key}-{block.arm}-{block.repeat}", block.to_record())

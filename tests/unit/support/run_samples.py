@@ -8,7 +8,7 @@ import random
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
-from mpctl.experiment.run import ArmConditions, Calibration, PromptSet, Run
+from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Run
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
 
@@ -92,5 +92,6 @@ def make_run(speeds=None, *, rounds=8, requests=8, error="", shares=None, **more
         "calibration": Calibration(0.8, 3.1, 200, 8),
         "policy": Policy(max_pod_gap=0.0).to_record(),
         "blocks": tuple(blocks),
+        "bursts": {t: Burst(requests=60) for t in sorted(traffic)},
     }
     return Run(**(fields | more))
