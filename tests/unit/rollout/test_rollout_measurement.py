@@ -351,7 +351,7 @@ def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_th
     memory = MemoryWorld(FASTER)
     meter, platform = memory.context.meter, memory.context.platform
     describe, state = meter.describe, platform.state
-    meter.describe = lambda endpoint: replace(describe(endpoint), device="")
+    meter.describe = lambda *asked: replace(describe(*asked), device="")
     platform.state = lambda arm: replace(state(arm), argv=argv)
     done = rollout(memory)
     arms = measurement(memory.context, done).run().arms
