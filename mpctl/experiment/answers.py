@@ -104,7 +104,7 @@ class Answer:
     best: tuple[float, ...] = ()
     alternatives: tuple[Mapping[int, float], ...] = ()
     error: str = ""
-    seconds: float = 0.0  # from the request to the end of the answer, 0 where nobody took it
+    seconds: float = field(default=0.0, compare=False)  # of the whole answer, 0 where nobody took it
     detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
 
     @property
