@@ -69,6 +69,8 @@ class Method:
     floor: ReleaseFloor | None = None
     ceiling: ReleaseFloor | None = None
     disables_async_scheduling: bool = False
+    async_scheduling_since: Version | None = None  # the release that keeps it, where earlier ones lost it
+    foreign_logprobs: str = ""  # an engine with it may report log probabilities of other tokens: the thread
     needs_gpu: bool = False
     prefix_caching_crashes: bool = False
     remembers_answers: bool = False  # drafts also from answers to earlier requests

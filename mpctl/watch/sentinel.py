@@ -18,6 +18,7 @@ from typing import Any
 from mpctl.experiment.answers import Answer
 from mpctl.gate.answer_tokens import FEWEST_SETTLED, differs_from, digest_of, settled_digest
 from mpctl.manifest import Service
+from mpctl.methods import METHODS
 from mpctl.records import Record
 from mpctl.watch.watch_policy import WatchPolicy
 
@@ -183,5 +184,8 @@ _FINDINGS = (Check.POISONED, Check.WRONG)
 
 def unanswerable(method: str) -> str:
     """Say why no sentinel can be recorded from a service's own answers; empty where one can."""
-    mtp = method.endswith("mtp")
-    return "an engine that drafts by MTP may report log probabilities of other tokens (vllm #53488)" if mtp else ""
+    row = METHODS.get(method)
+    if row is None or not row.foreign_logprobs:
+        return ""
+    why = f"may report log probabilities of other tokens ({row.foreign_logprobs})"
+    return f"an engine that drafts by {method.upper()} {why}"

@@ -197,10 +197,8 @@ DRAFT_MODELS = (*(row.name for row in METHODS.values() if row.needs_draft == "mo
 _ONE_PASS = tuple(row.name for row in METHODS.values() if row.drafts_in_one_pass or row.one_head_per_token)
 PARALLEL = (*_ONE_PASS, _PARD)  # one pass drafts all K tokens
 _OLD_HEADS = (0, 11, 0)  # vLLM before it drafted with its full graphs
-# vLLM schedules asynchronously beside a draft since 0.14 (#31998): never with lookups on the host, with draft models
-# since 0.28 (#48341), with DFlash since 0.31 (#58065; 0.30 refuses it).
+# vLLM schedules asynchronously beside a draft since 0.14 (#31998): never with lookups on the host.
 _ASYNC_SINCE = (0, 14, 0)
-_ASYNC_DRAFTS = {"draft_model": (0, 28, 0), "pard": (0, 28, 0), "dflash": (0, 31, 0)}
 # Of the most that an engine took beside weights and KV, what does not grow with its sequences (logs in
 # mpctl.estimate.memory: 1.6 GiB with one of them, 5.9 with 1024).
 _FIXED_GIB, _MOST_SEQUENCES = 1.9, 1024
@@ -478,8 +476,10 @@ def _loses_async(method: str, engine: Version | None) -> bool:
     """Return whether a draft costs the engine its asynchronous scheduling."""
     if _older(engine, _ASYNC_SINCE):
         return False
-    row = METHODS.get(method)
-    return (row is not None and row.disables_async_scheduling) or _older(engine, _ASYNC_DRAFTS.get(method, (0, 0, 0)))
+    row = METHODS.get(DRAFT_MODELS[0] if method == _PARD else method)
+    return row is not None and (
+        row.disables_async_scheduling or _older(engine, row.async_scheduling_since or _ASYNC_SINCE)
+    )
 
 
 def is_known(method: str) -> bool:
