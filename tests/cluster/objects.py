@@ -21,6 +21,7 @@ ANY_SPEED = """\
 max_time_per_token_ratio: 1000
 min_throughput_ratio: 0.001
 max_tpot_ratio: 1000
+max_e2e_ratio: 1000
 max_ttft_ratio: 1000
 ttft_slack_ms: 100000
 queue_wait_slack_ms: 100000

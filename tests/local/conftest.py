@@ -32,6 +32,7 @@ LAX = """\
 max_time_per_token_ratio: 1000
 min_throughput_ratio: 0
 max_tpot_ratio: 1000
+max_e2e_ratio: 1000
 max_ttft_ratio: 1000
 ttft_slack_ms: 100000
 max_queue_wait_ratio: 1000
