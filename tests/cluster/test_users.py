@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from .asking import ask
-from .objects import CLAIM, CONTAINERS
+from .objects import ANY_SPEED, CLAIM, CONTAINERS
 from .rig.nodes import L4
 from .test_journey_deployment import DEPLOYMENT, SERVICE
 from .test_request_path import own_route
@@ -86,11 +86,13 @@ def nothing_left(namespace, name):
 
 
 @pytest.mark.usefixtures("spare")
-def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(cluster, namespace, mpctl):
+def test_a_copy_of_the_baseline_is_measured_while_users_stay_on_the_service(cluster, namespace, mpctl, tmp_path):
+    policy = tmp_path / "any-speed.yaml"
+    policy.write_text(ANY_SPEED)
     name, host = serve(cluster, namespace, "deployment", slow=1.1)
     with Users(cluster, host, name, rate=5) as users:
         namespace.client.wait("users are answered", lambda: users.answered > 3)
-        done = mpctl("rollout", name, "--spec", "ngram", *QUICK)
+        done = mpctl("rollout", name, "--spec", "ngram", *QUICK, "--policy", str(policy))
     assert "promoted: service" in done.stderr
     assert users.failed == []
     assert users.answered > 20
