@@ -112,10 +112,8 @@ def _file_signer(path: str) -> Signer:
 
     password = os.environ.get(_PASSWORD)
     try:
-        key = load_pem_private_key(Path(path).read_bytes(), password.encode() if password else None)
+        key = load_pem_private_key(_read(path, "--sign-with"), password.encode() if password else None)
         signer: Signer = _library().CryptoSigner(key)
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path, field="--sign-with") from error
     except (TypeError, ValueError) as error:
         raise InputError(
             f"not a usable private key: {_first_line(error)}",
@@ -124,6 +122,13 @@ def _file_signer(path: str) -> Signer:
             hint=f"a PEM file with a key of ECDSA, Ed25519 or RSA; {_PASSWORD} holds its password",
         ) from error
     return signer
+
+
+def _read(path: str, option: str | None = None) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=path, field=option) from error
 
 
 def _first_line(error: Exception) -> str:
@@ -152,9 +157,7 @@ def read_key(path: str) -> Key:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     try:
-        key: Key = library.SSlibKey.from_crypto(load_pem_public_key(Path(path).read_bytes()))
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=path, field="--key") from error
+        key: Key = library.SSlibKey.from_crypto(load_pem_public_key(_read(path, "--key")))
     except (TypeError, ValueError) as error:
         raise InputError(
             f"not a public key: {_first_line(error)}",
@@ -201,10 +204,7 @@ def verify(place: Place, console: Console, request: VerifyRequest) -> Attested:
 
 
 def _payloads(file: str, keys: Sequence[Key]) -> Iterator[bytes]:
-    try:
-        data = Path(file).read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", file=file) from error
+    data = _read(file)
     if len(data) > _LARGEST:
         raise Refused(f"{file}: larger than {_LARGEST // bounded.MEBIBYTE} MiB")
     for number, line in enumerate(data.splitlines(), start=1):

@@ -47,8 +47,8 @@ def _record(cell: AnsweredCell | Unanswerable) -> dict[str, Any]:
 
 
 def run(file: str, catalogue: str | None, progress: Callable[[str], None]) -> Answers:
-    """Answer every question of a file that can be answered. ``catalogue``: the user's drafts; ``progress`` is told how
-    many ratios are predicted.
+    """Answer every question of a file that can be answered. ``catalogue``: the user's drafts; ``progress``: called with
+    the number of ratios that are predicted.
 
     Raises:
         InputError: the file cannot be read, or every question lacks what an answer needs.

@@ -33,7 +33,7 @@ _NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md),
 
 
 def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = lambda _: None) -> ServicePlan:
-    """Plan every method asked for; ``all``: each that the target has a draft for. ``progress`` is told each method.
+    """Plan every method asked for; ``all``: each that the target has a draft for. ``progress``: called with each.
 
     Raises:
         InputError: the request cannot be used.

@@ -254,7 +254,7 @@ class KnownBad:
         return Finding(f"known-bad-{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
 
 
-# Classes that a configuration tells by its layers; one of the same name is told by them alone.
+# Classes that are recognised by the layers of config.json; a model of the same name by these alone.
 _RECURRENT = {"gdn": "gdn", "mamba2": "mamba2", "zamba": "mamba2"}
 
 
