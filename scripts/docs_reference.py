@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -71,22 +72,30 @@ def folder_pages(folder: str) -> list[str]:
 def command_list() -> str:
     """Return the stored list of all commands with the names of their options."""
     root = context(cli, "mpctl")
+    commands = [row for name, command in visible(cli, root) for row in described(command, root, name)]
+    sets = Counter(group for _, _, sections in commands for group in sections.items() if group[1].count(" ") > 2)
+    shared = {group for group, times in sets.items() if times > 2}
     lines = [INTRODUCTION, "Options of every command: " + names(cli.get_params(root)) + ".", ""]
-    for name, command in visible(cli, root):
-        lines += ["| command | options |", "|---|---|"] if len(lines) == 3 else []
-        lines += list_rows(command, root, name)
+    lines += [f"*{title}* stands for {options}.\n" for title, options in sorted(shared)]
+    lines += ["| command | options |", "|---|---|"]
+    for path, purpose, sections in commands:
+        options = (f"*{title}*" if (title, named) in shared else named for title, named in sections.items())
+        lines.append(f"| **`{path}`** {purpose} | {' '.join(options)} |")
     return wrapped("\n".join(lines))
 
 
-def list_rows(command: click.Command, parent: click.Context, name: str) -> Iterator[str]:
-    """Yield the row of a command, and those of the commands below it."""
+def described(command: click.Command, parent: click.Context, name: str) -> Iterator[tuple[str, str, dict[str, str]]]:
+    """Yield a command and those below it: its path, its purpose, the names of its options by section of the help."""
     here = context(command, name, parent)
-    own = [p for p in command.get_params(here) if getattr(p, "section", "") != GLOBAL and not EVERYWHERE & {*p.opts}]
-    purpose = cell(command.get_short_help_str(limit=200))
-    yield f"| **`{here.command_path}`** {purpose} | {names(own)} |"
+    sections: dict[str, list[click.Parameter]] = {}
+    for param in command.get_params(here):
+        if getattr(param, "section", "") != GLOBAL and not EVERYWHERE & {*param.opts}:
+            sections.setdefault(getattr(param, "section", "Options"), []).append(param)
+    listed = {title: named for title, params in sections.items() if (named := names(params))}
+    yield here.command_path, cell(command.get_short_help_str(limit=200)), listed
     if isinstance(command, click.Group):
         for below, child in visible(command, here):
-            yield from list_rows(child, here, below)
+            yield from described(child, here, below)
 
 
 def names(params: list[click.Parameter]) -> str:

@@ -200,7 +200,7 @@ def python_of(vllm: str | None) -> str:
             return str(beside)
     raise Refused(
         "no vLLM is installed for the local platform",
-        hint="point --vllm at a vllm command or its python; for a CPU build see docs/explanation/test-cluster.md",
+        hint="point --vllm at a vllm command or its python; for a CPU build see tests/cluster/README.md",
     )
 
 
