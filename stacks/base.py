@@ -139,9 +139,8 @@ class Stack(core.TerraformStack):
         """The cloud's token (15 minutes on EKS, an hour on GKE), or `mpctl credential`, which renews it on demand."""
         plan = self.plan
         if plan.settings.credentials == "mpctl":
-            region = plan.cluster.region
-            place = ["--region", region] if plan.project is None else ["--project", plan.project, "--location", region]
-            arguments = ["credential", plan.name, *place]
+            cloud = "eks" if plan.project is None else f"gke/{plan.project}"
+            arguments = ["credential", f"{cloud}/{plan.cluster.region}/{plan.name}"]
             return {"exec": {"api_version": "client.authentication.k8s.io/v1", "command": "mpctl", "args": arguments}}
         self.cloud_provider()
         if plan.cluster.provider == "EKS":

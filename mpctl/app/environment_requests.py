@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Literal
 
-from mpctl.app.option import Duration, File, Whole, group, option
+from mpctl.app.option import Duration, File, Whole, option
 from mpctl.errors import InputError
 
 WATCH_HOME = "mpctl-system"
 _EVENT_FORMS = ("json", "slack", "pagerduty")
-
-_cluster = partial(option, section="Cluster")
 
 
 def _secrets() -> Any:
@@ -31,29 +28,15 @@ def _watch_policy() -> Any:
 
 
 @dataclass(frozen=True)
-class CloudClusterRef:
-    """A managed cluster: a full name, or a bare name with its place."""
+class ConnectRequest:
+    """A managed cluster, for a kubeconfig or a token."""
 
-    name: str
-    region: str | None = _cluster("--region", metavar="REGION", help="EKS: region of a CLUSTER given by its bare name.")
-    project: str | None = _cluster("--project", metavar="ID", help="GKE: project of a CLUSTER given by its bare name.")
-    location: str | None = _cluster(
-        "--location", metavar="ZONE|REGION", help="GKE: location of a CLUSTER given by its bare name."
-    )
-    profile: str | None = _cluster(
+    cluster: str
+    profile: str | None = option(
         "--profile", metavar="NAME", help="EKS: profile of the AWS configuration (default: AWS's own)."
     )
-
-
-@dataclass(frozen=True)
-class ConnectRequest:
-    """A managed cluster to enter into a kubeconfig."""
-
-    cluster: CloudClusterRef = group(CloudClusterRef)
-    kubeconfig: str | None = None
     context: str | None = None
     namespace: str | None = None
-    use: bool = option("--use", type=bool, help="Make the entry the current context (default: only if there is none).")
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ COMMANDS: Table = {
     "drafts": ("inspect.methods:drafts", "List published drafts per target", "Inspect"),
     "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
-    "connect": ("cluster.clouds:connect", "Write a kubeconfig entry for an EKS or GKE cluster", "Clouds"),
+    "connect": ("cluster.clouds:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
     "credential": ("cluster.clouds:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
     "completion": ("shell:completion", "Print a completion script for a shell", "Other"),
     "help": ("shell:help_", "Explain a command or a topic such as exit-codes", "Other"),

@@ -1,116 +1,74 @@
-"""A managed cluster: provider, location and name, parsed from each form that people write; the port of its cloud."""
+"""A managed cluster: its name as ``eks/REGION/NAME`` or ``gke/PROJECT/LOCATION/NAME``, and the port of its cloud."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
+from typing import Protocol
 
 from mpctl.errors import InputError
 
-Provider = Literal["eks", "gke"]
-
-_ARN = re.compile(r"arn:aws[a-z-]*:eks:(?P<location>[a-z0-9-]+):(?P<account>\d{12}):cluster/(?P<name>[\w-]+)$")
-_LINK = re.compile(
-    r"(?:https://container\.googleapis\.com/v1(?:beta1)?/)?"
-    r"projects/(?P<account>[^/]+)/(?:locations|zones)/(?P<location>[^/]+)/clusters/(?P<name>[^/]+)$"
-)
-_SHORT_EKS = re.compile(r"eks/(?P<location>[a-z0-9-]+)/(?P<name>[\w-]+)$")
-_SHORT_GKE = re.compile(r"gke/(?P<account>[^/]+)/(?P<location>[a-z0-9-]+)/(?P<name>[a-z0-9-]+)$")
-
-FORMS = (
-    "eks/REGION/NAME, gke/PROJECT/LOCATION/NAME, an EKS ARN, a GKE resource name, "
-    "or NAME with --region (EKS) or --project and --location (GKE)"
-)
+_EKS = re.compile(r"eks/(?P<location>[a-z0-9-]+)/(?P<name>[\w-]+)")
+_GKE = re.compile(r"gke/(?P<project>[^/]+)/(?P<location>[a-z0-9-]+)/(?P<name>[a-z0-9-]+)")
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """``account``: the GCP project; for EKS the account of an ARN, or None for the credentials' own."""
-
-    provider: Provider
     name: str
-    location: str
-    account: str | None = None
+    location: str  # a region, or GKE's zone
+    project: str | None = None  # GKE's
 
     @property
     def short(self) -> str:
-        """The name under which it is put into a kubeconfig; `parse_cluster` reads it back."""
-        parts = (
-            ("eks", self.location, self.name)
-            if self.provider == "eks"
-            else ("gke", self.account, self.location, self.name)
-        )
-        return "/".join(str(part) for part in parts)
-
-    @property
-    def resource(self) -> str:
-        """GKE's full resource name."""
-        return f"projects/{self.account}/locations/{self.location}/clusters/{self.name}"
+        """The cluster as :func:`parse_cluster` reads it, and as its kubeconfig names it."""
+        place = f"eks/{self.location}" if self.project is None else f"gke/{self.project}/{self.location}"
+        return f"{place}/{self.name}"
 
 
-def parse_cluster(
-    text: str, *, region: str | None = None, project: str | None = None, location: str | None = None
-) -> Cluster:
-    """The cluster that ``text`` and the flags name; InputError where they name none, or two."""
-    forms: tuple[tuple[Provider, re.Pattern[str]], ...] = (
-        ("eks", _ARN), ("gke", _LINK), ("eks", _SHORT_EKS), ("gke", _SHORT_GKE),
-    )  # fmt: skip
-    for provider, form in forms:
-        if match := form.match(text):
-            parts = match.groupdict()
-            cluster = Cluster(provider, parts["name"], parts["location"], parts.get("account"))
-            _refuse_contradiction(cluster, region=region, project=project, location=location)
-            return cluster
-    if "/" in text or ":" in text or not text:
-        raise InputError(f"'{text}' does not name a cluster", field="CLUSTER", hint=f"Write {FORMS}")
-    if region and (project or location):
-        raise InputError("--region means EKS, --project and --location mean GKE: give one kind", field="CLUSTER")
-    if region:
-        return Cluster("eks", text, region)
-    if project and location:
-        return Cluster("gke", text, location, project)
-    raise InputError(f"'{text}' says neither cloud nor place", field="CLUSTER", hint=f"Write {FORMS}")
+def parse_cluster(text: str) -> Cluster:
+    """Return the cluster that ``text`` names.
 
-
-def _refuse_contradiction(cluster: Cluster, **flags: str | None) -> None:
-    implied = {"region": cluster.location if cluster.provider == "eks" else None}
-    implied |= {"project": cluster.account, "location": cluster.location} if cluster.provider == "gke" else {}
-    for flag, value in flags.items():
-        if value is not None and value != implied.get(flag):
-            raise InputError(f"--{flag} {value} contradicts {cluster.short}", field="CLUSTER")
+    Raises:
+        InputError: it has neither form.
+    """
+    match = _EKS.fullmatch(text) or _GKE.fullmatch(text)
+    if match is None:
+        hint = "write eks/REGION/NAME or gke/PROJECT/LOCATION/NAME"
+        raise InputError(f"'{text}' does not name a cluster", field="CLUSTER", hint=hint)
+    return Cluster(**match.groupdict())
 
 
 @dataclass(frozen=True)
 class ClusterEndpoint:
-    """``server`` is the https URL of the control plane, ``ca_data`` its certificate authority in base64."""
-
-    server: str
-    ca_data: str
+    server: str  # https URL of the control plane
+    ca_data: str  # its certificate authority in base64
 
 
 @dataclass(frozen=True)
 class Token:
-    """A bearer token. Its value is kept out of every representation."""
+    """A bearer token, whose value stands in no representation."""
 
     value: str = field(repr=False)
     expires: datetime
 
 
 class Cloud(Protocol):
+    """Access to one cluster. Both methods raise MpctlError that names the cluster and holds no secret."""
+
     def endpoint(self) -> ClusterEndpoint: ...
 
     def token(self) -> Token: ...
 
 
-API = "client.authentication.k8s.io"
-
-
 def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
-    if cluster.provider == "eks":
+    """Return the cloud of a cluster; ``profile`` is one of the AWS configuration.
+
+    Raises:
+        InputError: a profile for GKE.
+        MpctlError: the cloud's client library is not installed.
+    """
+    if cluster.project is None:
         from mpctl.cloud.eks import Eks
 
         return Eks(cluster, profile=profile)
@@ -119,17 +77,3 @@ def open_cloud(cluster: Cluster, *, profile: str | None = None) -> Cloud:
     from mpctl.cloud.gke import Gke
 
     return Gke(cluster)
-
-
-def exec_credential(token: Token, environment: Mapping[str, str]) -> str:
-    """The ExecCredential that client-go reads, in the version it asked for."""
-    exec_info = environment.get("KUBERNETES_EXEC_INFO", "")
-    try:
-        version = json.loads(exec_info)["apiVersion"] if exec_info else f"{API}/v1"
-    except (ValueError, KeyError, TypeError):
-        raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
-    if version not in {f"{API}/v1", f"{API}/v1beta1"}:
-        raise InputError(f"asks for {version}", field="KUBERNETES_EXEC_INFO", hint="Update kubectl to 1.22 or later")
-    expires = token.expires.strftime("%Y-%m-%dT%H:%M:%SZ")
-    status = {"token": token.value, "expirationTimestamp": expires}
-    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})

@@ -15,14 +15,13 @@ import pytest
 
 from mpctl.cloud.eks import Eks
 from mpctl.cloud.managed_cluster import Cluster
-from mpctl.errors import InputError, MpctlError, NotPermitted
+from mpctl.errors import MpctlError, NotPermitted
 
 from .conftest import REGION, SECRET, Faults
 
 boto3 = pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
 
-CLUSTER = Cluster("eks", "serving", REGION)
-NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
+CLUSTER = Cluster("serving", REGION)
 
 
 def client(service: str, endpoint: str | None = None) -> Any:
@@ -73,9 +72,9 @@ def signature(url: str, headers: dict[str, str]) -> str:
 
 
 def test_the_token_is_a_signed_url_that_sts_accepts(cluster: Eks) -> None:
-    cluster.now = lambda: NOON
+    started = datetime.now(UTC) - timedelta(seconds=1)
     token = cluster.token()
-    assert token.expires == NOON + timedelta(minutes=14)
+    assert token.expires - datetime.now(UTC) <= timedelta(minutes=14) <= token.expires - started
     prefix, encoded = token.value[:11], token.value[11:]
     assert prefix == "k8s-aws-v1."
     assert "=" not in encoded
@@ -99,21 +98,19 @@ def test_the_token_never_shows_in_a_representation(cluster: Eks) -> None:
     assert token.value not in str(token)
 
 
-def test_an_absent_cluster_names_those_that_are_there(cluster: Eks) -> None:
-    with pytest.raises(InputError, match=r"eks/us-east-1/servng does not exist") as error:
-        Eks(Cluster("eks", "servng", REGION)).endpoint()
-    assert error.value.hint == "In us-east-1 there are: serving"
+def test_an_absent_cluster_is_named(cluster: Eks) -> None:
+    with pytest.raises(MpctlError, match=r"failed for eks/us-east-1/servng: .*ResourceNotFound") as error:
+        Eks(Cluster("servng", REGION)).endpoint()
+    assert "us-east-1" in (error.value.hint or "")
 
 
 @pytest.mark.parametrize(
     ("code", "status", "kind", "says"),
     [
-        ("ThrottlingException", 429, MpctlError, "AWS throttles eks:DescribeCluster"),
-        ("TooManyRequestsException", 429, MpctlError, "AWS throttles"),
-        ("ExpiredTokenException", 403, NotPermitted, "credentials for eks/us-east-1/serving have expired"),
-        ("UnrecognizedClientException", 403, NotPermitted, "does not know the credentials"),
+        ("ThrottlingException", 429, MpctlError, "eks:DescribeCluster failed for .*ThrottlingException"),
+        ("ExpiredTokenException", 403, NotPermitted, "not allowed for eks/us-east-1/serving: .*ExpiredToken"),
         ("AccessDeniedException", 403, NotPermitted, "eks:DescribeCluster is not allowed"),
-        ("ServerException", 500, MpctlError, "eks:DescribeCluster .* failed: ServerException"),
+        ("ServerException", 500, MpctlError, "eks:DescribeCluster failed for .*ServerException"),
     ],
 )
 def test_faults_are_told_apart(faults: Faults, code: str, status: int, kind: type[MpctlError], says: str) -> None:
@@ -122,7 +119,7 @@ def test_faults_are_told_apart(faults: Faults, code: str, status: int, kind: typ
     with pytest.raises(MpctlError, match=says) as error:
         Eks(CLUSTER).endpoint()
     assert type(error.value) is kind
-    assert error.value.hint or "failed" in error.value.message
+    assert error.value.hint
     assert "PLANTED" not in error.value.message
     assert "abc123" not in error.value.message
 
@@ -131,19 +128,19 @@ def test_no_credentials_say_how_to_log_in(faults: Faults, monkeypatch: pytest.Mo
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     for call in (Eks(CLUSTER).endpoint, Eks(CLUSTER).token):
-        with pytest.raises(NotPermitted, match="No AWS credentials") as error:
+        with pytest.raises(NotPermitted, match="Unable to locate credentials") as error:
             call()
         assert "AWS_PROFILE" in (error.value.hint or "")
 
 
-def test_an_unknown_profile_is_an_input_error() -> None:
-    with pytest.raises(InputError, match="nobody"):
+def test_an_unknown_profile_is_named() -> None:
+    with pytest.raises(NotPermitted, match="nobody"):
         Eks(CLUSTER, profile="nobody")
 
 
 def test_an_endpoint_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")  # discard: nothing listens
-    with pytest.raises(MpctlError, match="got no answer: EndpointConnectionError") as error:
+    with pytest.raises(MpctlError, match="Could not connect to the endpoint") as error:
         Eks(CLUSTER).endpoint()
     assert "region us-east-1" in (error.value.hint or "")
 

@@ -19,14 +19,15 @@ from typing import Any
 
 import pytest
 
-from mpctl.cloud.kubeconfig import KubeconfigEntry, write_entry
+from mpctl.app.cluster.clouds import kubeconfig
+from mpctl.app.environment_requests import ConnectRequest
+from mpctl.cloud.managed_cluster import ClusterEndpoint
 from tests.cluster.rig.binaries import cache_folder
 
 pytest.importorskip("boto3", reason="pip install 'mpctl[cloud]'")
 pytest.importorskip("cryptography", reason="pip install 'mpctl[dev]' brings it with moto")
 
 BUILT = cache_folder() / "bin"  # asked now: tests have another home
-PLUGIN = ("-c", "from mpctl.cli.cluster.clouds import credential; credential()")
 
 
 def certificate(folder: Path) -> Path:
@@ -88,14 +89,18 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
     thread.join()
 
 
-def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path) -> None:
+def test_kubectl_gets_its_token_from_mpctl(api: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kubectl = shutil.which("kubectl", path=f"{os.environ['PATH']}:{BUILT}")
     if kubectl is None:
         pytest.skip("kubectl is not on PATH, and tests/cluster has built none yet")
     path = tmp_path / "config"
-    name = "eks/us-east-1/serving"
-    server = f"https://127.0.0.1:{api.server_port}"
-    write_entry(path, KubeconfigEntry(name, server, api.ca_data, sys.executable, (*PLUGIN, name), {}))
+    plugin = tmp_path / "mpctl"
+    plugin.write_text(f"#!{sys.executable}\nfrom mpctl.cli.main import main\nmain()\n")
+    plugin.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    endpoint = ClusterEndpoint(f"https://127.0.0.1:{api.server_port}", api.ca_data)
+    monkeypatch.setattr("mpctl.cloud.eks.Eks.endpoint", lambda _: endpoint)
+    path.write_text(kubeconfig(ConnectRequest("eks/us-east-1/serving")))
     root = Path(__file__).parents[2]
     done = subprocess.run(
         [kubectl, "--kubeconfig", str(path), "get", "--raw", "/version"],

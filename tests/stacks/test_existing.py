@@ -73,7 +73,7 @@ def test_an_existing_cluster_gets_platform_and_serving(cloud: str, name: str, tm
         (source,) = [type_ for type_ in stack["data"] if type_.endswith("_cluster")]
         assert stack["data"][source]["existing"]["name"] == "ours"
         access = stack["provider"]["kubernetes"][0]
-        assert f"data.{source}.existing" in access["host"] and "ours" in access["exec"][0]["args"]
+        assert f"data.{source}.existing" in access["host"] and access["exec"][0]["args"][1].endswith("/ours")
     releases = resources(template, f"{name}-platform", "helm_release")
     assert "kserve_resources" in releases and "cluster_autoscaler" not in releases
 

@@ -341,7 +341,7 @@ def test_the_vpc_cni_enforces_network_policies(stacks: dict[str, Any]) -> None:
 
 def test_credentials_command_replaces_the_short_token(rich: dict[str, Any]) -> None:
     helm = rich["eks-l4-single-platform"]["provider"]["helm"][0]["kubernetes"]
-    assert helm["exec"]["args"] == ["credential", "eks-l4-single-rich", "--region", "us-west-2"]
+    assert helm["exec"]["args"] == ["credential", "eks/us-west-2/eks-l4-single-rich"]
     assert "token" not in helm
 
 

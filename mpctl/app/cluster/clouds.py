@@ -1,63 +1,66 @@
-"""Managed clusters: a kubeconfig entry, and the tokens it asks for."""
+"""Managed clusters: a kubeconfig, and the tokens that its plugin asks for."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
-from mpctl.app.environment_requests import CloudClusterRef, ConnectRequest
-from mpctl.cloud.kubeconfig import KubeconfigEntry, kubeconfig_path, write_entry
-from mpctl.cloud.managed_cluster import Cloud, Cluster, exec_credential, open_cloud, parse_cluster
+from mpctl.app.environment_requests import ConnectRequest
+from mpctl.cloud.managed_cluster import open_cloud, parse_cluster
+from mpctl.errors import InputError
 
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """An entry of a kubeconfig; ``changed`` is False where it was present already."""
-
-    server: str
-    context: str
-    file: Path
-    changed: bool
-    current: bool
-    backup: Path | None
+API = "client.authentication.k8s.io"
 
 
-def connect(request: ConnectRequest) -> Connection:
-    """Write an entry for the cluster; kubectl then asks `mpctl credential` for a token at each call.
+def kubeconfig(request: ConnectRequest) -> str:
+    """Return a kubeconfig of the cluster without a secret: kubectl asks ``mpctl credential`` for a token at each call.
 
     Raises:
-        Conflict: the file has an entry of that name that another program wrote.
+        InputError: the request names no cluster.
+        NotPermitted: the cloud knows no credentials, or they may not read the cluster.
     """
-    cluster, cloud = open_cluster(request.cluster)
-    endpoint, profile = cloud.endpoint(), request.cluster.profile
-    entry = KubeconfigEntry(
-        name=request.context or cluster.short,
-        server=endpoint.server,
-        ca_data=endpoint.ca_data,
-        command=shutil.which("mpctl") or "mpctl",
-        args=("credential", cluster.short),
-        env={"AWS_PROFILE": profile} if profile else {},
-        namespace=request.namespace,
-    )
-    written = write_entry(kubeconfig_path(request.kubeconfig, os.environ), entry, use=request.use)
-    return Connection(entry.server, entry.name, written.path, written.changed, written.current, written.backup)
+    import yaml
+
+    cluster = parse_cluster(request.cluster)
+    endpoint = open_cloud(cluster, profile=request.profile).endpoint()
+    name = request.context or cluster.short
+    plugin: dict[str, Any] = {
+        "apiVersion": f"{API}/v1",
+        "command": shutil.which("mpctl") or "mpctl",
+        "args": ["credential", cluster.short],
+        "interactiveMode": "Never",
+        "installHint": "mpctl is not on PATH: pip install '.[cloud]' in its checkout",
+    }
+    if request.profile:
+        plugin["env"] = [{"name": "AWS_PROFILE", "value": request.profile}]
+    place = {"namespace": request.namespace} if request.namespace else {}
+    cluster_record = {"server": endpoint.server, "certificate-authority-data": endpoint.ca_data}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": name, "cluster": cluster_record}],
+        "users": [{"name": name, "user": {"exec": plugin}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **place}}],
+        "current-context": name,
+    }
+    return yaml.safe_dump(config, sort_keys=False).rstrip()
 
 
-def credential(cluster: CloudClusterRef) -> str:
-    """Return an ExecCredential with a short-lived token, in the version that kubectl asked for."""
-    _, cloud = open_cluster(cluster)
-    return exec_credential(cloud.token(), os.environ)
-
-
-def open_cluster(reference: CloudClusterRef) -> tuple[Cluster, Cloud]:
-    """Return the cluster that a reference names, and its cloud.
+def credential(request: ConnectRequest) -> str:
+    """Return an ExecCredential with a short-lived token, in the version that kubectl asked for.
 
     Raises:
-        InputError: the reference names no cluster, or contradicts itself.
+        InputError: the request names no cluster, or kubectl asks for an unknown version.
     """
-    cluster = parse_cluster(
-        reference.name, region=reference.region, project=reference.project, location=reference.location
-    )
-    return cluster, open_cloud(cluster, profile=reference.profile)
+    exec_info = os.environ.get("KUBERNETES_EXEC_INFO", "")
+    try:
+        version = json.loads(exec_info)["apiVersion"] if exec_info else f"{API}/v1"
+    except (ValueError, KeyError, TypeError):
+        raise InputError("is not what kubectl sends", field="KUBERNETES_EXEC_INFO") from None
+    if version not in {f"{API}/v1", f"{API}/v1beta1"}:
+        raise InputError(f"asks for {version}", field="KUBERNETES_EXEC_INFO", hint="update kubectl to 1.22 or later")
+    token = open_cloud(parse_cluster(request.cluster), profile=request.profile).token()
+    status = {"token": token.value, "expirationTimestamp": token.expires.strftime("%Y-%m-%dT%H:%M:%SZ")}
+    return json.dumps({"apiVersion": version, "kind": "ExecCredential", "status": status})

@@ -135,7 +135,7 @@ def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
     assert done.code == 2
     assert done.err == (
         "error: no cluster: KUBECONFIG=none does not exist\n"
-        "hint: run 'mpctl connect CLUSTER' to write one for an EKS or GKE cluster\n"
+        "hint: 'mpctl connect CLUSTER' prints one for an EKS or GKE cluster\n"
     )
     assert not cli.state.exists()
 

@@ -128,7 +128,7 @@ def connect(kubeconfig: str | None = None, context: str | None = None) -> Cluste
     if not files:
         raise InputError(
             missing_kubeconfig(),
-            hint=f"run '{commands.line('connect', 'CLUSTER')}' to write one for an EKS or GKE cluster",
+            hint=f"'{commands.line('connect', 'CLUSTER')}' prints one for an EKS or GKE cluster",
         )
     chosen = context or current_context(files)
     if chosen is None:
