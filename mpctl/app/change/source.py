@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,15 @@ class FileSource(Source):
             limits = [RouteLimit(f"{self.name} of KServe", seconds, self._service.kind)]
         whole = None if "modelFormat" in container else pod  # a runtime may have the rest
         return path_findings(self._service.kind, limits, whole, container, image=self._service.image)
+
+
+def source_of_model(model: str) -> FileSource:
+    """A service that nobody runs yet: vLLM with its defaults and a model of the hub. It is called SERVICE, as printed
+    commands name what the reader fills in."""
+    engine = {"name": "vllm", "image": "vllm/vllm-openai", "args": ["--model", model]}
+    pod = {"template": {"spec": {"containers": [engine]}}}
+    manifest = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "SERVICE"}, "spec": pod}
+    return FileSource(".", None, service=load_one(json.dumps(manifest), None, file=model))
 
 
 def open_values(path: str, name: str | None, key: str | None) -> FileSource:

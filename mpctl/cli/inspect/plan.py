@@ -46,6 +46,7 @@ def plan(
 
     \b
     Examples:
+      mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code     a model that nobody serves yet
       mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
       mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
       mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o md > plan.md
@@ -67,9 +68,12 @@ def plan(
 
         record = predicted.read_record(context.open_session(name)).to_record()
     else:
+        from mpctl.app.change.source import source_of_model
         from mpctl.app.plan import service
 
-        source, progress = context.open_source(name, file), _progress(context.terminal)
+        is_model = file is None and "/" in (name or "")  # no name of a service has a slash
+        source = source_of_model(name or "") if is_model else context.open_source(name, file)
+        progress = _progress(context.terminal)
         record = service.run(source, _with_methods(request), progress).to_record()
     result = Result(
         "Plan",

@@ -166,3 +166,17 @@ def test_auto_is_refused_with_the_word_that_compares(cli):
     (cli.directory / "service.yaml").write_text(MANIFEST.format(model="Qwen/Qwen3-8B", args=""), encoding="utf-8")
     ran = cli("plan", "-f", "service.yaml", "--spec", "auto")
     assert (ran.code, "--spec all compares the methods" in ran.err) == (2, True), ran.err
+
+
+def test_a_model_that_nobody_serves_yet_is_planned_as_a_service_with_defaults(cli, asked):
+    options = ("--spec", "eagle3", "--gpu", "L4", *OWN)
+    ran = cli("plan", "Qwen/Qwen3-8B", *options, "-o", "json")
+    assert ran.code == 0, ran.err
+    method, served = one(json.loads(ran.out), "eagle3"), one(asked("Qwen/Qwen3-8B", *options), "eagle3")
+    assert method["answers"] == served["answers"]
+
+
+def test_a_measurement_of_a_model_that_nobody_serves_is_refused(cli):
+    ran = cli("plan", "Qwen/Qwen3-8B", "--spec", "ngram", "--measure", "--prompts", "traffic.jsonl")
+    assert ran.code == 2
+    assert "nothing serves here" in ran.err
