@@ -51,7 +51,7 @@ def _differences(baseline: ArmConditions, candidate: ArmConditions) -> Iterator[
         first, second = getattr(baseline, condition), getattr(candidate, condition)
         if first and second and first != second:
             yield Difference(name, str(first), str(second))
-    if all(flags):
+    if baseline.argv and candidate.argv:
         for name in sorted(flags[0].keys() | flags[1].keys()):
             if name in _FREE or name.startswith(_SPECULATION) or not name.startswith("--"):  # as sh -c has
                 continue

@@ -7,6 +7,7 @@ that the machine may have noise of its own in time: a rhythm, a drift, slow stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -34,7 +35,8 @@ class Truth:
     requests of a noise of 0.3. ``pareto``: exponent of request noise with heavy tails, in place of the lognormal;
     ``stalls``: share of requests that stall; ``cold``: factor of the candidate's first block; ``waking``: factor of
     the first block of each round, of whichever arm begins; ``hit``: share of the prompts that take ``hit_factor`` times
-    as long on the candidate alone."""
+    as long on the candidate alone; ``settling``: rounds over which ``cold`` decays, 0 for the first block alone.
+    ``longer``: tokens of an answer, candidate over baseline; ``length_sigma``: of both arms' answers."""
 
     tpot: float = 1.0
     prompt_sigma: float = 0.35
@@ -55,6 +57,9 @@ class Truth:
     waking: float = 1.0
     hit: float = 0.0
     hit_factor: float = 1.0
+    settling: float = 0.0
+    longer: float = 1.0
+    length_sigma: float = 0.0
     traffic: str = "simulated"
 
 
@@ -72,14 +77,26 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
         for arm, factor in ((BASELINE, 1.0), (CANDIDATE, truth.tpot)):
             shared = np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
             noise = _requests(truth, rng)
-            if arm == CANDIDATE and repeat == 0:
-                shared = shared * truth.cold
+            if arm == CANDIDATE:
+                shared = shared * _cold(truth, repeat)
             ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
             if arm == CANDIDATE and truth.hit:
                 tpot = tpot * np.where(rng.random(truth.prompts) < truth.hit, truth.hit_factor, 1.0)
-            blocks.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist()))
+            blocks.append(_block(truth, arm, repeat, ttft.tolist(), tpot.tolist(), _lengths(truth, arm, rng)))
         yield blocks[0], blocks[1]
+
+
+def _cold(truth: Truth, repeat: int) -> float:
+    if not truth.settling:
+        return 1.0 if repeat else truth.cold
+    return 1.0 + (truth.cold - 1.0) * math.exp(-repeat / truth.settling)
+
+
+def _lengths(truth: Truth, arm: str, rng: np.random.Generator) -> list[int]:
+    mean = TOKENS * (truth.longer if arm == CANDIDATE else 1.0)
+    factors = rng.lognormal(0.0, truth.length_sigma, truth.prompts) if truth.length_sigma else [1.0] * truth.prompts
+    return [max(round(mean * factor), 2) for factor in factors]
 
 
 def _requests(truth: Truth, rng: np.random.Generator) -> NDArray[np.float64]:
@@ -119,14 +136,13 @@ def _machine(truth: Truth, blocks: int, rng: np.random.Generator) -> NDArray[np.
     return np.asarray(np.exp(logs))
 
 
-def _block(truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[float]) -> Block:
-    later = TOKENS - 1
+def _block(truth: Truth, arm: str, repeat: int, ttft: list[float], tpot: list[float], lengths: list[int]) -> Block:
     samples = tuple(
-        Sample(t, t + later * p, TOKENS, "text", prompt=f"{repeat}-{i}")
-        for i, (t, p) in enumerate(zip(ttft, tpot, strict=True))
+        Sample(t, t + (n - 1) * p, n, "text", prompt=f"{repeat}-{i}")
+        for i, (t, p, n) in enumerate(zip(ttft, tpot, lengths, strict=True))
     )
     count = float(len(samples))
-    tokens = count * TOKENS
+    tokens = float(sum(lengths))
     accepted = None if truth.accepted is None or arm == BASELINE else truth.accepted * tokens
     steps = None if accepted is None else tokens - accepted
     seconds = sum(s.e2e_ms or 0.0 for s in samples) / 1000.0 / truth.concurrency

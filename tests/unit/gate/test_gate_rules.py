@@ -76,6 +76,13 @@ def other_arms(**changes):
     return {**both, CANDIDATE: replace(both[CANDIDATE], **changes)}
 
 
+def with_command(*flags):
+    """A baseline without a flag, and a candidate with these."""
+    command = ("vllm", "serve", "m")
+    both = other_arms(argv=(*command, *flags))
+    return {**both, BASELINE: replace(both[BASELINE], argv=command)}
+
+
 def drafted(rate):
     """A window whose first position is accepted at this rate."""
     return replace(window(400.0, 100.0, 500.0, 100 * rate + 60, (100 * rate, 20.0, 20.0, 10.0, 10.0)), **TIMED)
@@ -129,6 +136,8 @@ CASES = [
     (replace(GOOD, arms=arms()), "arms", PASS),
     (replace(GOOD, arms=other_arms(device="NVIDIA H100")), "arms", MISSING),
     (replace(GOOD, arms=other_arms(device="NVIDIA H100"), accepted=("device",)), "arms", PASS),
+    (replace(GOOD, arms=with_command("--max-num-seqs", "64")), "arms", MISSING),
+    (replace(GOOD, arms=with_command("--speculative-config", "{}")), "arms", PASS),
     (GOOD, "arms", SKIP),
     (GOOD, "open loop", SKIP),
     (good(cell=Cell("edits", 256, rate=4.0)), "open loop", PASS),  # 8 requests a block, 28 ms each

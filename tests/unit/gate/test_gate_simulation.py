@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import math
-import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -292,15 +291,26 @@ def test_the_table_of_equal_engines_is_printed(capsys):
     assert "of 1 measurements of equal arms decided" in out
 
 
+def gate_table(monkeypatch, *arguments):
+    """Run ``scripts/gate-table``."""
+    path = Path(__file__).parents[3] / "scripts/gate-table"
+    monkeypatch.syspath_prepend(str(path.parent))
+    monkeypatch.setattr("sys.argv", ["gate-table", *arguments])
+    loader = importlib.machinery.SourceFileLoader("gate_table", str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gate_table", loader))
+    loader.exec_module(module)
+    return module.main()
+
+
 @pytest.mark.parametrize("noise", ["usual", "5 % stalls", "Pareto(1.3)"])
 def test_the_copy_in_numpy_decides_as_the_gate_does(noise, monkeypatch, capsys):
-    """``scripts/gate-estimators`` counts errors with it."""
-    path = Path(__file__).parents[3] / "scripts/gate-estimators"
-    loader = importlib.machinery.SourceFileLoader("gate_estimators", str(path))
-    spec = importlib.util.spec_from_loader("gate_estimators", loader)
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "gate_estimators", module)
-    loader.exec_module(module)
-    monkeypatch.setattr("sys.argv", ["gate-estimators", "--check", "4", "--only", noise])
-    assert module.main() == 0, capsys.readouterr().out
+    assert gate_table(monkeypatch, "--check", "4", "--only", noise) == 0, capsys.readouterr().out
     assert "0 of 4 differ" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("trick", ["open loop", "another device", "20 % more tokens", "a baseline that knows"])
+def test_what_fooled_the_gate_once_is_promoted_no_more(trick, monkeypatch, capsys):
+    gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", trick)
+    _, _, row, *_ = capsys.readouterr().out.splitlines()
+    before, now = row.split(" | ")[-2:]
+    assert now.startswith(("undecided", "refused")), (before, now)

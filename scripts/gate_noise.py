@@ -1,26 +1,15 @@
-#!/usr/bin/env python3
-"""Compares estimators for the gate's speed rules under noise of every kind, thousands of measurements at a time.
+"""The gate's speed rules in NumPy, thousands of simulated measurements at a time, for ``scripts/gate-table``.
 
-    scripts/gate-estimators                                the gate as it is, by noise: the table in scripts/figures/gate-table.md
-    scripts/gate-estimators --estimators --only stalls     alternatives: the table of the decision record
-    scripts/gate-estimators --check 40                     the copy below against the gate itself, same measurements
-
-It repeats the rules on time per token, throughput, TPOT, E2E and TTFT and the stop for futility in NumPy, for the plan
-that is the default for a block's size and one cell; no request fails. scripts/gate-table sends the same kinds of noise through the gate itself, which
-takes a hundred times as long.
+It repeats the rules on time per token, throughput, TPOT, E2E and TTFT and the stop for futility, for the plan that is
+the default for a block's size and one cell; no request fails. The gate itself takes a hundred times as long;
+``scripts/gate-table --check`` compares both, measurement by measurement.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib.machinery
-import importlib.util
 import math
-import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +29,37 @@ Times = tuple[Array, Array]  # time to first token and time per later token: mea
 PROMPTS = 2  # of a block of the default plan
 BEFORE = 56  # requests before the rounds, as many as let the rule errors pass at the first analysis that decides
 POLICY = Policy()
+
+
+SCENARIOS: dict[str, dict[str, Any]] = {
+    "quiet": {"block_sigma": 0.02},
+    "usual": {},
+    "shared, tau 16 requests": {"tau": 16.0},
+    "shared, blocks 0.2": {"block_sigma": 0.2},
+    "AR(1), tau 4 requests": {"tau": 4.0},
+    "AR(1), tau 64 requests": {"tau": 64.0},
+    "period of 4 blocks, 10 %": {"period": 4.0, "amplitude": 0.1},
+    "period of 4 blocks, 20 %": {"period": 4.0, "amplitude": 0.2},
+    "period of 4.2 blocks, 20 %": {"period": 4.2, "amplitude": 0.2},
+    "period of 2 blocks, 20 %": {"period": 2.0, "amplitude": 0.2},
+    "first block 2 % slower, GPU": {"waking": 1.02, "block_sigma": 0.005, "request_sigma": 0.02},
+    "first block 5 % slower, GPU": {"waking": 1.05, "block_sigma": 0.005, "request_sigma": 0.02},
+    "first block 10 % slower, GPU": {"waking": 1.1, "block_sigma": 0.005, "request_sigma": 0.02},
+    "drift 5 % a block": {"drift": 0.05},
+    "bursts 2.2x": {"slow": 2.2},
+    "Pareto(2) requests": {"pareto": 2.0},
+    "Pareto(1.3) requests": {"pareto": 1.3},
+    "5 % stalls, Pareto(1.2)": {"stalls": 0.05},
+    "cold first block 2x": {"cold": 2.0},
+    "period of 3 blocks, 20 %": {"period": 3.0, "amplitude": 0.2},
+    "period of 5 blocks, 20 %": {"period": 5.0, "amplitude": 0.2},
+    "12x64, usual": {"prompts": 64},
+    "12x64, period of 4 blocks, 10 %": {"prompts": 64, "period": 4.0, "amplitude": 0.1},
+    "12x64, period of 2 blocks, 20 %": {"prompts": 64, "period": 2.0, "amplitude": 0.2},
+    "12x64, first block 5 % slower, GPU": {"prompts": 64, "waking": 1.05, "block_sigma": 0.005, "request_sigma": 0.02},
+    "12x64, first block 10 % slower, GPU": {"prompts": 64, "waking": 1.1, "block_sigma": 0.005, "request_sigma": 0.02},
+    "12x8, first block 10 % slower, GPU": {"prompts": 8, "waking": 1.1, "block_sigma": 0.005, "request_sigma": 0.02},
+}
 
 
 @dataclass(frozen=True)
@@ -121,7 +141,7 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
 
 def recorded(truth: Truth, seeds: list[int]) -> tuple[Times, Times]:
     """Both arms' times of the measurements that scripts/gate-table makes of these seeds."""
-    found = [[both for both in rounds(truth, planned_rounds(truth.prompts), seed)] for seed in seeds]
+    found = [list(rounds(truth, planned_rounds(truth.prompts), seed)) for seed in seeds]
 
     def times(arm: int, name: str) -> Array:
         return np.array([[[getattr(s, name) for s in both[arm].samples] for both in one] for one in found])
@@ -148,9 +168,7 @@ def excess(base: Array, cand: Array, before: Times) -> Array:
     others = np.where(stalled, 0.0, cand).sum(1) / (count - hits)
     slowness = np.where(stalled, cand, 0.0).sum(1) / others  # of all stalls of the rounds together
     every, times = hits + before[0], slowness + before[1]
-    most = betaincinv(
-        every + 1, count + BEFORE * (before[0] >= 0) - every, 1 - SHARE_TAIL / ((every + 1) * (every + 2))
-    )
+    most = betaincinv(every + 1, count + BEFORE - every, 1 - SHARE_TAIL / ((every + 1) * (every + 2)))
     bound = 1 + most * (times / np.maximum(every, 1) - 1)
     return np.where(every > 0, np.log(bound / (1 + (slowness - hits) / count)), 0.0)
 
@@ -212,23 +230,28 @@ def shown(gap: Array, margin: Array | float) -> Array:
 
 
 def verdicts(
-    base: Times, cand: Times, how: Estimator, before: Times | None = None
+    base: Times,
+    cand: Times,
+    how: Estimator = OURS,
+    before: Times | None = None,
+    *,
+    pod_gap: float = POLICY.max_pod_gap,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Outcome (1 promote, -1 reject, 0 undecided) and rounds of each measurement. ``before``: stalls among the requests
-    before the rounds, and the sum of their times over the usual one; None where there were no such requests."""
+    before the rounds, and the sum of their times over the usual one; None where none stalled."""
     total = base[0].shape[1]
-    levels, gap_margin = nominal_levels(total, POLICY.side), max(POLICY.max_pod_gap, 1e-12)
+    levels, gap_margin = nominal_levels(total, POLICY.side), max(pod_gap, 1e-12)
     limits = {"time": math.log(POLICY.max_time_per_token_ratio), "throughput": -math.log(POLICY.min_throughput_ratio)}
     limits |= {"tpot": math.log(POLICY.max_tpot_ratio), "ttft": math.log(POLICY.max_ttft_ratio)}
     limits |= {"e2e": math.log(POLICY.max_e2e_ratio)}
     limits["ttft_ms"] = POLICY.ttft_slack_ms
     outcome, used = np.zeros(len(base[0]), np.int64), np.full(len(base[0]), total)
     live = np.arange(len(base[0]))
-    for look in range(FIRST_LOOK, total + 1):
+    for look in range(min(FIRST_LOOK, math.ceil(total / 2)), total + 1):  # futility ends short plans before it
         if not len(live):
             break
         part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
-        earlier = (before[0][live], before[1][live]) if before else (np.full(len(live), -0.0), np.zeros(len(live)))
+        earlier = (before[0][live], before[1][live]) if before else (np.zeros(len(live)), np.zeros(len(live)))
         rounded, every = figures(part[0], part[1], how, earlier, levels[look - 1])
         slack = base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
         passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
@@ -261,18 +284,22 @@ def sent_before(truth: Truth, count: int, rng: np.random.Generator) -> Times:
     return hits, hits * truth.hit_factor
 
 
-def line(name: str, kind: Truth, how: Estimator, repetitions: int) -> None:
-    """One line: false verdicts, the gains and losses that are found, and rounds."""
-    found = {}
+HEADS = ("A/A", "-20 %", "-10 %", "2x", "+20 %", "wrong", "null", "-20 % n", "2x n")
+
+
+def line(name: str, kind: Truth, repetitions: int, pod_gap: float, how: Estimator = OURS) -> str:
+    """A row of the table: false verdicts, the gains and losses that are found, wrong verdicts, the share of the budget
+    that equal arms take, and prompts an arm."""
+    ends = {}
     for tpot in (1.0, 0.8, 0.9, 0.5, 1.2):
         truth = replace(kind, tpot=tpot)
         before = sent_before(truth, repetitions, np.random.default_rng(31))
-        found[tpot] = verdicts(*measured(truth, repetitions, 29), how, before)
-    wrong = (found[0.8][0] == -1).mean() + (found[1.2][0] == 1).mean()
-    shares = [(found[1.0][0] != 0).mean(), *((found[tpot][0] == 1).mean() for tpot in (0.8, 0.9, 0.5))]
-    shares += [(found[1.2][0] == -1).mean(), wrong, found[1.0][1].mean() / planned_rounds(kind.prompts)]
-    prompts = "".join(f"{found[tpot][1].mean() * kind.prompts:>9.1f}" for tpot in (0.8, 0.5))
-    print(f"  {name:<58}{''.join(f'{share:>9.1%}' for share in shares)}{prompts}", flush=True)
+        ends[tpot] = verdicts(*measured(truth, repetitions, 29), how, before, pod_gap=pod_gap)
+    wrong = (ends[0.8][0] == -1).mean() + (ends[1.2][0] == 1).mean()
+    shares = [(ends[1.0][0] != 0).mean(), *((ends[tpot][0] == 1).mean() for tpot in (0.8, 0.9, 0.5))]
+    shares += [(ends[1.2][0] == -1).mean(), wrong, ends[1.0][1].mean() / planned_rounds(kind.prompts)]
+    prompts = [ends[tpot][1].mean() * kind.prompts for tpot in (0.8, 0.5)]
+    return f"| {' | '.join([name, *(f'{share:.1%}' for share in shares), *(f'{count:.0f}' for count in prompts)])} |"
 
 
 def skewed_waits(repetitions: int) -> None:
@@ -291,55 +318,3 @@ def skewed_waits(repetitions: int) -> None:
                 passed |= (value + width <= slack) & (skewed(base[:, 1:look], cand[:, 1:look], level) <= slack)
             row.append(f"+{mean:.0f} ms {passed.mean():.1%}")
         print(f"  queue wait, sd of log {sd}: passes the limit of +50 ms at {', '.join(row)}", flush=True)
-
-
-def table_script() -> object:
-    """scripts/gate-table as a module: its kinds of noise, and the gate on one measurement."""
-    loader = importlib.machinery.SourceFileLoader("gate_table", str(Path(__file__).with_name("gate-table")))
-    spec = importlib.util.spec_from_loader("gate_table", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--repetitions", type=int, default=1000, help="simulated measurements per figure")
-    parser.add_argument("--only", metavar="TEXT", help="noise whose name contains the text")
-    parser.add_argument("--estimators", action="store_true", help="alternatives to the gate's estimator, too")
-    parser.add_argument("--check", type=int, metavar="N", help="compare N measurements per noise with the gate itself")
-    parser.add_argument("--pod-gap", type=float, default=Policy().max_pod_gap, help="the policy's max_pod_gap")
-    parser.add_argument("--skewed", action="store_true", help="queue waits whose rounds differ much")
-    options = parser.parse_args()
-    global POLICY
-    POLICY = replace(POLICY, max_pod_gap=options.pod_gap)
-    if options.skewed:
-        skewed_waits(options.repetitions)
-        return 0
-    table = table_script()
-    kinds = {name: Truth(**{"prompts": PROMPTS, **kind}) for name, kind in table.SCENARIOS.items()}  # type: ignore[attr-defined]
-    kinds = {name: kind for name, kind in kinds.items() if options.only is None or options.only in name}
-    if options.check:
-        different = 0
-        for name, kind in kinds.items():
-            truth, seeds = replace(kind, tpot=0.8), range(options.check)
-            outcome, used = verdicts(*recorded(truth, [1000 * seed for seed in seeds]), OURS)
-            words = {1: "promote", -1: "reject", 0: "undecided"}
-            ours = [(words[int(o)], int(u)) for o, u in zip(outcome, used, strict=True)]
-            gate = [table.planned([truth], seed, planned_rounds(truth.prompts), POLICY) for seed in seeds]  # type: ignore[attr-defined]
-            off = sum(one != two for one, two in zip(ours, gate, strict=True))
-            different += off
-            print(f"  {name:<30}{off} of {options.check} differ from the gate in verdict or round", flush=True)
-        return int(different > 0)
-    heads = ("A/A", "-20 %", "-10 %", "2x", "+20 %", "wrong", "null", "-20 % n", "2x n")
-    print(f"{options.repetitions} measurements each; false verdicts, promoted or rejected, budget used, prompts an arm")
-    print(f"  {'':<58}{''.join(f'{head:>9}' for head in heads)}")
-    for name, kind in kinds.items():
-        for label, how in (ESTIMATORS if options.estimators else {"": OURS}).items():
-            line(f"{name}: {label}" if label else name, kind, how, options.repetitions)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,611 @@
+"""The tricks of a review that fooled the gate at commit 6dd40a1, each with its verdict then and now.
+
+A trick is a measurement that should not be promoted, or equal arms that should not be told apart. Measurements are
+simulated (tests/simulation) and judged by the gate itself, after each round, as a rollout does. "Before" quotes the
+review; what stands in brackets after it is how that was measured.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import gate_noise
+import numpy as np
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.answers import Level
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.experiment.run import ArmConditions, Burst, Run, combine
+from mpctl.gate.answers import examine
+from mpctl.gate.arms import require_alike
+from mpctl.gate.assess import is_futile, judge_run
+from mpctl.gate.first_position import judge_served_drafts
+from mpctl.gate.policy import Policy
+from mpctl.gate.rule import Outcome, more_to_pass
+from mpctl.gate.verdict import Verdict
+from mpctl.methods import Spec
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK
+from tests.simulation.answers import FAULTS, simulated_pass
+from tests.simulation.measurements import TOKENS, Truth, rounds
+
+ROUNDS, PROMPTS = 48, 2  # of the default plan
+MOST_BEFORE = 200  # untimed requests to an arm
+ALIKE = ArmConditions("none", "0.32.0", ("vllm", "serve", "org/model"), "model", "a" * 64, "NVIDIA L4", 28_000)
+ARMS = {BASELINE: ALIKE, CANDIDATE: replace(ALIKE, speculation=Spec("ngram", {}))}
+GPU = {"block_sigma": 0.005, "request_sigma": 0.02}
+WORDS = {Outcome.PROMOTE: "promoted", Outcome.REJECT: "rejected", Outcome.UNDECIDED: "undecided"}
+Make = Callable[[int], Run]
+
+
+@dataclass(frozen=True)
+class Trick:
+    """``now``: the verdict over so many simulated measurements."""
+
+    number: str
+    what: str
+    before: str
+    now: Callable[[int], str]
+
+
+def truth(**changes: object) -> Truth:
+    """A candidate that is 20 % faster, on a usual machine."""
+    return Truth(**{"tpot": 0.8, "prompts": PROMPTS, "accepted": 0.6, **changes})  # type: ignore[arg-type]
+
+
+def blocks_of(kind: Truth, seed: int, count: int = ROUNDS) -> list[Block]:
+    return [block for both in rounds(kind, count, seed) for block in both]
+
+
+def run_of(blocks: Iterable[Block], *, policy: Policy | None = None, **changes: object) -> Run:
+    """A measurement; before its rounds 60 untimed requests were answered by both arms."""
+    blocks = tuple(blocks)
+    count = max(block.repeat for block in blocks) + 1
+    record = (policy or Policy()).to_record()
+    bursts = {block.cell.traffic: Burst(requests=60) for block in blocks}
+    run = Run("simulated", "", "", "", ARMS, {}, {}, None, record, blocks, planned=count, bursts=bursts)
+    return replace(run, **changes)  # type: ignore[arg-type]
+
+
+def ended(run: Run, *, to_the_end: bool = False) -> tuple[Verdict, int]:
+    """The verdict of a measurement and its round, as its plan ends it; ``to_the_end``: also where it is futile."""
+    policy = Policy.from_record(run.policy)
+    for look in range(FEWEST, run.planned + 1):
+        part = replace(run, blocks=tuple(block for block in run.blocks if block.repeat < look))
+        analysis, verdict = judge_run(part, policy, rounds=look, planned=run.planned)
+        if verdict.outcome is not Outcome.UNDECIDED or (not to_the_end and is_futile(analysis, verdict)):
+            break
+    return verdict, look
+
+
+def verdicts(make: Make) -> Callable[[int], str]:
+    """Say how often measurements end with each verdict, after how many rounds on average, and which rules are behind
+    the most frequent one."""
+
+    def judged(repetitions: int) -> str:
+        ends = [ended(make(seed)) for seed in range(repetitions)]
+        counts = Counter(verdict.outcome for verdict, _ in ends).most_common()
+        shares = ", ".join(
+            f"{WORDS[outcome]} {count / repetitions:.0%}".replace(" 100%", "") for outcome, count in counts
+        )
+        rules = Counter(rule for verdict, _ in ends if verdict.outcome is counts[0][0] for rule in decisive(verdict))
+        names = [rule for rule, count in rules.most_common(2) if count >= counts[0][1] / 2]
+        return f"{shares}; {np.mean([look for _, look in ends]):.0f} rounds{'; ' if names else ''}{', '.join(names)}"
+
+    return judged
+
+
+def decisive(verdict: Verdict) -> set[str]:
+    """The rules that failed, else those without data, else those that are open."""
+    for outcome in (Outcome.FAIL, Outcome.MISSING, Outcome.UNDECIDED):
+        names = {result.rule for result in verdict.rules if result.outcome is outcome}
+        if names and verdict.outcome is not Outcome.PROMOTE:
+            return names
+    return set()
+
+
+def changed(
+    blocks: Sequence[Block],
+    *,
+    sample: Callable[[Sample], Sample] | None = None,
+    window: Callable[[Block], Window] | None = None,
+    arm: str = CANDIDATE,
+    since: int = 0,
+) -> list[Block]:
+    """The blocks with other requests, or with other counters, of one arm from a round on."""
+
+    def of(block: Block) -> Block:
+        samples = tuple(map(sample, block.samples)) if sample else block.samples
+        return replace(block, samples=samples, window=window(block) if window else block.window)
+
+    return [of(block) if block.arm == arm and block.repeat >= since else block for block in blocks]
+
+
+def failed(sample: Sample) -> Sample:
+    return Sample(None, None, 0, "", "HTTP 500", sample.prompt)
+
+
+def burst(rng: random.Random, baseline: float, candidate: float) -> Burst:
+    """Untimed requests, of which these shares fail, as many as a rollout sends: until no more than the limit can fail,
+    or until 200 are sent."""
+    total, sent, timed = Burst(), 0, FIRST_LOOK * PROMPTS
+    while True:
+        failures = total.newly_failed, total.newly_answered
+        wanted = (
+            more_to_pass(*failures, total.requests + timed - 1, Policy().max_failed_excess, failing=False) or 0
+        ) - 1
+        wanted = min(wanted, MOST_BEFORE - sent)
+        if wanted <= 0:
+            return total
+        replies = [
+            [("error" if rng.random() < rate else "", 0.0) for _ in range(wanted)] for rate in (baseline, candidate)
+        ]
+        total, sent = total + Burst.of(*replies), sent + wanted
+
+
+def failing(baseline: float, candidate: float) -> Make:
+    """A candidate twice as fast; these shares of requests fail, before the rounds and in them."""
+
+    def make(seed: int) -> Run:
+        rng = random.Random(seed)
+        blocks = blocks_of(truth(tpot=0.5), seed)
+        for arm, share in ((BASELINE, baseline), (CANDIDATE, candidate)):
+            blocks = changed(blocks, sample=lambda s, share=share: failed(s) if rng.random() < share else s, arm=arm)
+        blocks = [replace(b, window=replace(b.window, generation_tokens=float(b.output_tokens))) for b in blocks]
+        return run_of(blocks, bursts={"simulated": burst(rng, baseline, candidate)})
+
+    return make
+
+
+def simulated(*, policy: Policy | None = None, count: int = ROUNDS, **kind: object) -> Make:
+    return lambda seed: run_of(blocks_of(truth(**kind), seed, count), policy=policy)
+
+
+def stalling(share: float, factor: float) -> Callable[[int], str]:
+    """Some prompts are slower on the candidate alone, before the rounds as well; the others take 0.6x. In NumPy, ten
+    times as many measurements."""
+
+    def judged(repetitions: int) -> str:
+        kind, count = truth(tpot=0.6, hit=share, hit_factor=factor), 10 * repetitions
+        before = gate_noise.sent_before(kind, count, np.random.default_rng(31))
+        outcomes, used = gate_noise.verdicts(*gate_noise.measured(kind, count, 29), before=before)
+        return (
+            f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}; {used.mean():.0f} rounds"
+        )
+
+    return judged
+
+
+def open_loop(requests: int, count: int) -> Make:
+    """12 requests a second; the candidate takes 480 ms instead of 600 and has 4 slots instead of 8."""
+
+    def block(arm: str, repeat: int, rng: np.random.Generator) -> Block:
+        slots, service = ([0.0] * 8, 600.0) if arm == BASELINE else ([0.0] * 4, 480.0)
+        arrivals = np.cumsum(rng.exponential(1000 / 12, requests))
+        waits, samples = [], []
+        for n, (at, takes) in enumerate(zip(arrivals, service * rng.lognormal(0.0, 0.1, requests), strict=True)):
+            free = slots.index(min(slots))
+            waits.append(max(slots[free] - at, 0.0))
+            slots[free] = at + waits[-1] + takes
+            samples.append(Sample(waits[-1] + 50.0, waits[-1] + takes, TOKENS, "text", prompt=f"{repeat}-{n}"))
+        tokens, number = float(requests * TOKENS), float(requests)
+        drafts = {} if arm == BASELINE else {"drafts": tokens / 5, "draft_tokens": tokens, "accepted": 0.6 * tokens}
+        counted = Window(
+            tokens,
+            0.0,
+            sum(waits) / 1000,
+            number,
+            **{"drafts": None, "draft_tokens": None, "accepted": None, "per_position": (), **drafts},
+            ttft_seconds=sum(s.ttft_ms for s in samples) / 1000,
+            ttft_count=number,
+            tpot_seconds=sum(s.tpot_ms for s in samples) / 1000,
+            tpot_count=number,
+        )
+        started = "2026-01-01T00:00:00+00:00"
+        return Block(arm, Cell("chat", 256, rate=12.0), repeat, started, max(slots) / 1000, tuple(samples), counted)
+
+    def make(seed: int) -> Run:
+        rng = np.random.default_rng(seed)
+        return run_of(block(arm, repeat, rng) for repeat in range(count) for arm in (BASELINE, CANDIDATE))
+
+    return make
+
+
+def two_classes(large: dict[str, object], small: dict[str, object], share: float) -> Make:
+    """Two classes of traffic, the second of them with this share."""
+
+    def make(seed: int) -> Run:
+        kinds = truth(traffic="large", **large), truth(traffic="small", **small)
+        blocks = [block for n, kind in enumerate(kinds) for block in blocks_of(kind, 2 * seed + n)]
+        return run_of(blocks, shares={"large": 1 - share, "small": share})
+
+    return make
+
+
+def waiting(mean_ms: float, sd: float) -> Make:
+    """The candidate's requests wait for their first token, in few rounds for long."""
+
+    def make(seed: int) -> Run:
+        rng = np.random.default_rng(seed)
+        waits = mean_ms * rng.lognormal(-sd * sd / 2, sd, ROUNDS)
+
+        def window(block: Block) -> Window:
+            seconds = PROMPTS * waits[block.repeat] / 1000
+            return replace(
+                block.window, queue_seconds=seconds, ttft_seconds=(block.window.ttft_seconds or 0.0) + seconds
+            )
+
+        blocks = changed(blocks_of(truth(tpot=0.5, block_sigma=0.02), seed), window=window)
+        return run_of(blocks)
+
+    return make
+
+
+def other_arm(**changes: object) -> Callable[[int], str]:
+    """The check before the first block, of arms that differ in more than speculation."""
+
+    def judged(_: int) -> str:
+        try:
+            require_alike({**ARMS, CANDIDATE: replace(ARMS[CANDIDATE], **changes)}, ())  # type: ignore[arg-type]
+        except MpctlError as error:
+            return f"refused before the first block: {error}"
+        return "measured"
+
+    return judged
+
+
+def with_candidate(kind: Truth, change: Callable[[list[Block]], list[Block]], **run: object) -> Make:
+    return lambda seed: run_of(change(blocks_of(kind, seed)), **run)  # type: ignore[arg-type]
+
+
+def more_tokens(blocks: list[Block]) -> list[Block]:
+    """Usage records and counters of 20 % more tokens, with the same texts at the same time."""
+
+    def window(block: Block) -> Window:
+        return replace(block.window, generation_tokens=block.window.generation_tokens * 1.2)
+
+    return changed(blocks, sample=lambda s: replace(s, tokens=round(s.tokens * 1.2)), window=window)
+
+
+def late_first_tokens(blocks: list[Block]) -> list[Block]:
+    """The client gets first tokens 600 ms later; the engine's clock does not know."""
+    return changed(blocks, sample=lambda s: replace(s, ttft_ms=min((s.ttft_ms or 0) + 600, s.e2e_ms or 0)))
+
+
+def half_counted(blocks: list[Block]) -> list[Block]:
+    """From the tenth round on another pod answers every second request."""
+
+    def window(block: Block) -> Window:
+        return replace(block.window, generation_tokens=block.window.generation_tokens / 2)
+
+    return changed(blocks, window=window, since=9)
+
+
+def four_prompts(blocks: list[Block]) -> list[Block]:
+    """Four prompts are sent again and again."""
+
+    def sample(s: Sample) -> Sample:
+        repeat, number = s.prompt.split("-")
+        return replace(s, prompt=f"{int(repeat) % 2}-{number}")
+
+    return [replace(block, samples=tuple(map(sample, block.samples))) for block in blocks]
+
+
+def clock_jump(blocks: list[Block]) -> list[Block]:
+    """The client's clock jumps by a day in the middle."""
+    later = [block for block in blocks if block.repeat >= ROUNDS // 2]
+    jumped = {id(b): (datetime.fromisoformat(b.started) + timedelta(days=1)).isoformat() for b in later}
+    return [replace(block, started=jumped.get(id(block), block.started)) for block in blocks]
+
+
+def cached(baseline: float, candidate: float) -> Callable[[list[Block]], list[Block]]:
+    """The prefix caches hold these shares of the prompts' tokens."""
+
+    def change(blocks: list[Block]) -> list[Block]:
+        for arm, share in ((BASELINE, baseline), (CANDIDATE, candidate)):
+            counts = {"prefix_queries": 1000.0, "prefix_hits": 1000.0 * share}
+            blocks = changed(blocks, window=lambda block, counts=counts: replace(block.window, **counts), arm=arm)
+        return blocks
+
+    return change
+
+
+def other_texts(share: float) -> Make:
+    """This share of the candidate's greedy texts is another."""
+
+    def make(seed: int) -> Run:
+        rng = random.Random(seed)
+
+        def sample(s: Sample) -> Sample:
+            return replace(s, text_digest="other") if rng.random() < share else s
+
+        return run_of(changed(blocks_of(truth(tpot=0.5), seed), sample=sample))
+
+    return make
+
+
+def sampled(kind: Truth) -> Make:
+    """A measurement at temperature 0.7, where every text differs."""
+
+    def make(seed: int) -> Run:
+        blocks = changed(blocks_of(kind, seed), sample=lambda s: replace(s, text_digest="other"))
+        return run_of(replace(block, cell=replace(block.cell, temperature=0.7)) for block in blocks)
+
+    return make
+
+
+def faulty(name: str) -> Callable[[int], str]:
+    """A fault of the answers, in the pass before the rounds."""
+
+    def make(seed: int) -> Run:
+        fault = next(fault for fault in FAULTS if fault.name == name)
+        pairs, _, _ = simulated_pass(fault, size=64, noise=0.03, seed=seed)
+        return replace(sampled(truth())(seed), answers=examine(pairs, fidelity="full", level=Level.IDS))
+
+    return verdicts(make)
+
+
+def overlapping(seed: int) -> Run:
+    """Equal engines of two measurements 8 % apart, the second begun before the first had ended."""
+    days = [run_of(blocks_of(truth(tpot=1.0, accepted=0.6, prompt_sigma=0.0), 2 * seed + n)) for n in (0, 1)]
+    faster = [
+        replace(
+            block,
+            duration_s=0.92 * block.duration_s,
+            samples=tuple(replace(s, ttft_ms=0.92 * s.ttft_ms, e2e_ms=0.92 * s.e2e_ms) for s in block.samples),  # type: ignore[operator]
+        )
+        for block in days[1].blocks
+    ]
+    return combine(days[0], BASELINE, replace(days[1], blocks=tuple(faster)), CANDIDATE)
+
+
+def joined(repetitions: int) -> str:
+    outcomes = Counter(judge_run(overlapping(seed))[1].outcome.value for seed in range(repetitions))
+    return ", ".join(f"{outcome} {count / repetitions:.0%}" for outcome, count in outcomes.most_common())
+
+
+def stopped(share: float, correlation: float) -> Callable[[int], str]:
+    """Users' requests on a head that fits, whose drafts of one answer resemble each other: 25 drafts an answer, 4
+    answers a poll, asked at each of 20 polls."""
+
+    def judged(repetitions: int) -> str:
+        rng, stops = np.random.default_rng(7), 0
+        spread = (1 - correlation) / correlation if correlation else 0.0
+        for _ in range(20 * repetitions):
+            polls: list[Window] = []
+            for _ in range(20):
+                rates = rng.beta(share * spread, (1 - share) * spread, 4) if spread else np.full(4, share)
+                hits = float(rng.binomial(25, rates).sum())
+                polls.append(Window(200.0 + hits, 0.0, 0.0, 4.0, 100.0, 100.0, hits, (hits,)))
+                if judge_served_drafts(polls, replace(Policy(), min_tokens_per_step=0.0), draft_model=True):
+                    stops += 1
+                    break
+        return f"stopped {stops / (20 * repetitions):.1%}"
+
+    return judged
+
+
+def retried(repetitions: int) -> str:
+    """Equal engines measured up to five times, until one measurement decides."""
+    outcomes = Counter[Outcome]()
+    for number in range(repetitions):
+        for attempt in range(5):
+            verdict, _ = ended(simulated(tpot=1.0, policy=EQUAL)(5 * number + attempt))
+            if verdict.outcome is not Outcome.UNDECIDED:
+                outcomes[verdict.outcome] += 1
+                break
+    return f"decided {outcomes.total() / repetitions:.0%}, promoted {outcomes[Outcome.PROMOTE] / repetitions:.0%}"
+
+
+def reset_counters(_: int) -> str:
+    """Two engines behind one address, of which one was reset between the readings; both yield 2.5 tokens per step."""
+
+    def read(*engines: tuple[int, int, int]) -> Counters:
+        names = ("generation_tokens", "spec_decode_num_drafts", "spec_decode_num_accepted_tokens")
+        rows = [(name, n, counts[place]) for place, name in enumerate(names) for n, counts in enumerate(engines)]
+        rows += [("spec_decode_num_draft_tokens", n, 5 * counts[1]) for n, counts in enumerate(engines)]
+        return Counters.parse("\n".join(f'vllm:{name}_total{{engine="{n}"}} {value}' for name, n, value in rows))
+
+    try:
+        window = Window.between(read((1000, 400, 600), (100, 100, 0)), read((2000, 800, 1200), (500, 200, 300)))
+    except CounterError as error:
+        return f"refused: {error}"
+    return f"{window.tokens_per_step:.2f} tokens per step"
+
+
+STRICT = Policy(
+    max_pod_gap=0.0,
+    min_throughput_ratio=1.0,
+    max_tpot_ratio=1.0,
+    max_e2e_ratio=1.0,
+    max_ttft_ratio=1.0,
+    ttft_slack_ms=0.0,
+    max_queue_wait_ratio=1.0,
+    queue_wait_slack_ms=0.0,
+)
+EQUAL = Policy(max_pod_gap=0.0)
+OTHER_ARGUMENTS = (*ALIKE.argv, "--max-num-seqs", "64")
+TRICKS = (
+    Trick(
+        "1, S5",
+        "open loop, 12/s, 4 slots for 8, the plan's 2 requests a block",
+        "promoted, round 8",
+        verdicts(open_loop(PROMPTS, ROUNDS)),
+    ),
+    Trick(
+        "1, S5",
+        "the same, 96 requests a block",
+        "time per token 2.37x, not shown at 4 a block",
+        verdicts(open_loop(96, 12)),
+    ),
+    Trick(
+        "2, S4",
+        "90 % of requests 0.8x, 10 % 10x",
+        "promoted, round 8; machine time 1.62x",
+        verdicts(two_classes({}, {"tpot": 10.0}, 0.1)),
+    ),
+    Trick("3, S3", "5 % of prompts 10x slower, the others 0.6x", "promoted 70 %", stalling(0.05, 10.0)),
+    Trick("3, S3", "10 % of prompts 6x slower", "promoted 45 %", stalling(0.1, 6.0)),
+    Trick("3, S3", "3 % of prompts 20x slower", "promoted 68 %", stalling(0.03, 20.0)),
+    Trick("3, S3", "2 % of prompts 40x slower", "promoted 64 %", stalling(0.02, 40.0)),
+    Trick(
+        "4, S3",
+        "queue wait +75 ms in the mean, sd of log 1.5 over rounds",
+        "rule passed 26 %",
+        verdicts(waiting(75.0, 1.5)),
+    ),
+    Trick("4, S3", "queue wait +100 ms, sd of log 1.5", "rule passed 11 %", verdicts(waiting(100.0, 1.5))),
+    Trick("5, S7", "another model", "promoted, no note", other_arm(model="llama", model_digest="b" * 64)),
+    Trick("5, S7", "another argument", "promoted, no note", other_arm(argv=OTHER_ARGUMENTS)),
+    Trick("5, S7", "another device", "promoted, no note", other_arm(device="NVIDIA H100")),
+    Trick(
+        "6, S7",
+        "equal texts at the same time, 20 % more tokens by usage",
+        "promoted, round 8",
+        verdicts(with_candidate(truth(tpot=1.0), more_tokens)),
+    ),
+    Trick(
+        "7, S10",
+        "first tokens reach the client 600 ms later, the engine's clock says nothing",
+        "promoted, round 16",
+        verdicts(with_candidate(truth(), late_first_tokens)),
+    ),
+    Trick(
+        "9", "sampler takes the likeliest token, temperature 0.7", "promoted, round 8", faulty("tokens taken greedily")
+    ),
+    Trick("9", "sampler uses one seed, temperature 0.7", "promoted, round 8", faulty("seed used again")),
+    Trick(
+        "10",
+        "candidate 30 % slower at first, for 3 rounds, then equal",
+        "rejected 11 %",
+        verdicts(simulated(tpot=1.0, cold=1.3, settling=3.0, policy=EQUAL)),
+    ),
+    Trick(
+        "10",
+        "candidate 100 % slower at first, for 3 rounds",
+        "rejected 43 %",
+        verdicts(simulated(tpot=1.0, cold=2.0, settling=3.0, policy=EQUAL)),
+    ),
+    Trick(
+        "10",
+        "the same, 10 %, on a GPU",
+        "rejected 28 %",
+        verdicts(simulated(tpot=1.0, cold=1.1, settling=3.0, policy=EQUAL, **GPU)),
+    ),
+    Trick(
+        "11, S1",
+        "equal arms, first block of a round 10 % slower, GPU, 12x64",
+        "decided 14 %",
+        verdicts(simulated(count=12, tpot=1.0, waking=1.1, prompts=64, policy=EQUAL, **GPU)),
+    ),
+    Trick(
+        "11, S1",
+        "the same, the default plan",
+        "decided 10 %",
+        verdicts(simulated(tpot=1.0, waking=1.1, policy=EQUAL, **GPU)),
+    ),
+    Trick(
+        "12",
+        "a second pod answers from round 10 on",
+        "undecided: tokens",
+        verdicts(with_candidate(truth(), half_counted)),
+    ),
+    Trick(
+        "13",
+        "four prompts again and again",
+        "undecided: repeats",
+        verdicts(with_candidate(truth(), four_prompts)),
+    ),
+    Trick("13", "every greedy text is another", "rejected: outputs", verdicts(other_texts(1.0))),
+    Trick(
+        "14",
+        "the client's clock jumps by a day, equal arms",
+        "no effect",
+        verdicts(with_candidate(truth(tpot=1.0), clock_jump, policy=EQUAL)),
+    ),
+    Trick(
+        "15",
+        "equal arms, rhythm of 2 blocks, 20 %, 12x8",
+        "decided 6.5 %",
+        verdicts(simulated(count=12, tpot=1.0, prompts=8, period=2.0, amplitude=0.2, policy=EQUAL)),
+    ),
+    Trick(
+        "16",
+        "a class of 1 % with answers 1.5x as long",
+        "rejected, called failed requests and different texts",
+        verdicts(two_classes({}, {"longer": 1.5, "tpot": 1.0}, 0.01)),
+    ),
+    Trick("17", "equal arms, measured up to five times until one decides", "decided 18 %, promoted 9 %", retried),
+    Trick(
+        "18",
+        "temperature 0.7, twice as fast, lengths vary by sd of log 0.4",
+        "promoted 77 %, after 19 rounds of 4",
+        verdicts(sampled(truth(tpot=0.5, length_sigma=0.4))),
+    ),
+    Trick(
+        "18",
+        "the same, sd of log 0.6",
+        "promoted 27 %, after 23 rounds of 4",
+        verdicts(sampled(truth(tpot=0.5, length_sigma=0.6))),
+    ),
+    Trick("S2", "2 % of requests fail on the candidate alone", "promoted 97 %", verdicts(failing(0.0, 0.02))),
+    Trick("S2", "5 % fail on the candidate alone", "promoted 60 %", verdicts(failing(0.0, 0.05))),
+    Trick("S2", "8 % fail on the candidate alone", "promoted 22 %", verdicts(failing(0.0, 0.08))),
+    Trick("S2", "0.5 % fail on both arms", "-", verdicts(failing(0.005, 0.005))),
+    Trick("S2", "15 % of greedy texts differ", "promoted 44 %", verdicts(other_texts(0.15))),
+    Trick("S2", "20 % of greedy texts differ", "promoted 11 %", verdicts(other_texts(0.2))),
+    Trick("S6", "two measurements 8 % apart that overlap in time", "promoted, 0.92x", joined),
+    Trick(
+        "S8",
+        "users' requests, first position 0.35 (at least 0.30), correlation in an answer 0.1",
+        "stopped 3.5 %",
+        stopped(0.35, 0.1),
+    ),
+    Trick("S8", "the same, correlation 0.3", "stopped 18.5 %", stopped(0.35, 0.3)),
+    Trick(
+        "S9",
+        "a baseline that knows the prompts",
+        "undecided, after 24 of 24 rounds",
+        verdicts(with_candidate(truth(), cached(0.99, 0.0))),
+    ),
+    Trick(
+        "S10", "all limits 1.0 without slack, equal arms", "decided 5.5 %", verdicts(simulated(tpot=1.0, policy=STRICT))
+    ),
+    Trick(
+        "S10",
+        "one of two engines is reset between readings, 2.5 tokens per step",
+        "3.83 tokens per step",
+        reset_counters,
+    ),
+    Trick(
+        "D1",
+        "prefix caches hold 9 % more for the candidate",
+        "promoted, 0.92x",
+        verdicts(with_candidate(truth(tpot=0.92), cached(0.0, 0.09))),
+    ),
+    Trick(
+        "D2",
+        "temperature 0.7, answers 1.2x as long, equal time per token",
+        "promoted, round 8",
+        verdicts(sampled(truth(tpot=1.0, longer=1.2))),
+    ),
+    Trick(
+        "D2",
+        "temperature 0.7, answers 1.2x as long, 4 % more time per token",
+        "promoted, round 12",
+        verdicts(sampled(truth(tpot=1.04, longer=1.2))),
+    ),
+)
+
+
+def tricks(repetitions: int, chosen: str) -> None:
+    """Print a row of a Markdown table for each trick whose number or description contains the text."""
+    print("| | trick | before | now |\n|---|---|---|---|")
+    for trick in TRICKS:
+        if chosen in f"{trick.number} {trick.what}":
+            print(f"| {trick.number} | {trick.what} | {trick.before} | {trick.now(repetitions)} |", flush=True)
