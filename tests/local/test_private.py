@@ -10,7 +10,10 @@ import urllib.request
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import otlp
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from tests.local.unchanged import wait_for
 
@@ -44,8 +47,19 @@ def planted(mpctl, tmp_path):
     assert lines.found == set()
 
 
-def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path):
+@pytest.fixture
+def collector(mpctl):
+    """A receiver of OTLP that every command finds in its environment."""
+    with otlp.receiving() as received:
+        mpctl.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = received.url
+        yield received
+
+
+def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path, collector):
     prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl')}"
+    key = ec.generate_private_key(ec.SECP256R1())
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (tmp_path / "key.pem").write_bytes(pem)
     shown = []
 
     def run(*arguments, code=0):
@@ -56,7 +70,9 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path):
     run("preflight", "--spec", "ngram")
     run("render", "--spec", "ngram", "-vv")
     run("diff", "--spec", "ngram", code=1)
-    run("rollout", "--spec", "ngram", "--prompts", prompts, *QUICK, "-v", "-v", "--debug")
+    sign = ("--sign-with", "key.pem")
+    run("rollout", "--spec", "ngram", "--prompts", prompts, *QUICK, *sign, "-v", "-v", "--debug")
+    run("report", "rollout-1", "-o", "attestation", *sign, "--output-file", "again.intoto.jsonl")
     run("diff", code=1)
     run("bench", "demo", "--prompts", prompts, *QUICK, "--run", "run.json.gz")
     for form in ("html", "json"):
@@ -69,6 +85,11 @@ def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path):
     run("local", "logs")
     lines = [line for text in shown for line in (text.splitlines() or [""]) if finds(line.encode())]
     assert lines == []
+    bundles = [path.read_bytes() for path in tmp_path.glob("*.intoto.jsonl")]
+    assert len(bundles) == 2
+    assert {"rollout", "rollback", "promote"} <= set(collector.spans())
+    assert "mpctl.gate.throughput_ratio" in collector.gauges()
+    assert finds(b"\n".join([*bundles, *collector.bodies])) == set()
     leaked = {p: f for p, f in files_with_finds(planted.service).items() if not p.startswith(MANIFESTS)}
     assert leaked == {}
     assert files_with_finds(planted.state, (PROMPT,)) == {}

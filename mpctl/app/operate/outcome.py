@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from mpctl import commands
 from mpctl.app.change.change import unified
+from mpctl.app.operate import telemetry
 from mpctl.app.requests import DryRun
 from mpctl.app.session.base import Session, who
 from mpctl.errors import GateRejected, InputError, MpctlError, RolledBack, Undecided
@@ -152,13 +153,15 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
     outcome = OperationOutcome(session.name, session.namespace, session.title, operation)
+    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload and operation.ending is not Ending.ROLLED_BACK:
+        run = measurement(context, operation).judged()
+        analysis = Analysis.of(run, operation.plan.policy)
+        cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
+        outcome = replace(outcome, run=run, cells=cells, figures=figures, verdict=verdict)
+    telemetry.export(session, operation, outcome.verdict, outcome.cells)
     if operation.ending is Ending.ROLLED_BACK:
         return replace(outcome, restored=require_restored(context, operation))
-    if operation.plan.kind is not Kind.ROLLOUT or not operation.plan.workload:
-        return outcome
-    run = measurement(context, operation).judged()
-    analysis = Analysis.of(run, operation.plan.policy)
-    return replace(outcome, run=run, cells=analysis.cells, figures=figures_of(analysis), verdict=verdict_of(operation))
+    return outcome
 
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:
