@@ -23,7 +23,7 @@ from mpctl.app.watch.install import name_of
 from mpctl.app.watch.loop import lease_of
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.platform.kubernetes.service.manifest_text import text_of
-from scripts.drill import Answer, throughput
+from scripts.drills.users import Answer, throughput
 from tests.local.planted import PROMPT, finds, write_prompts
 
 from .conftest import ROOT

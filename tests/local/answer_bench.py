@@ -85,7 +85,7 @@ ENGINE_KINDS = (
     _shares("rows of two requests swapped", 0.02, 0.1),
     _shares("requests garbled", 0.04),
     _shares("a KV block zeroed in steps", 0.05, 0.2),
-    (Planted("prefix cache poisoned", after=20),),
+    tuple(Planted("prefix cache poisoned", after=count) for count in (20, 40, 60)),  # blocks in use are spared
     (Planted("prefix cache poisoned, the next pass", lasting=True),),
     (Planted("session poisoned after its first turn", after=160),),
     _shares("end of text suppressed", 0.1, 0.3),
@@ -147,7 +147,8 @@ class Bench:
             comparison = self._pass()
             if self.baseline is None:
                 self.baseline = comparison.ask_baseline()
-            return comparison.compare(self.baseline)
+            check, _ = comparison.compare(self.baseline)
+            return check
         finally:
             self.plant({})
 

@@ -32,7 +32,7 @@ def drill(mpctl, *options, code=0):
     novel = mpctl.directory / "novel.jsonl"
     novel.write_text("".join(json.dumps({"prompt": f"novel {n} " * 100}) + "\n" for n in range(40)))
     words = ("--drift-to", str(novel), "--interval", "0.5", "--window", "1", "--json", "--yes")
-    command = [sys.executable, "-m", "scripts.drill", "demo", *words, *options]
+    command = [sys.executable, "-m", "scripts.drills", "demo", *words, *options]
     done = subprocess.run(command, cwd=ROOT, env=mpctl.environment, capture_output=True, text=True, check=False)
     assert done.returncode == code, done.stderr
     return {fault["fault"]: fault for fault in json.loads(done.stdout)["faults"]}

@@ -17,8 +17,13 @@ from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.prompt_files import built_in_prompts
 from mpctl.watch.watch_policy import WatchPolicy
-from scripts import drill
-from scripts.drill import Answer, DrillRequest, Fault, Result, throughput
+from scripts.drills import run as drill
+from scripts.drills.faults import Fault, Result
+from scripts.drills.rig import rig_of
+from scripts.drills.run import DrillRequest
+from scripts.drills.users import Answer, throughput
+from scripts.drills.users import Users as Clients
+from scripts.drills.watching import SENTINEL_S, Clock
 
 POLICY = WatchPolicy(interval_s=2.0)
 USUAL = built_in_prompts("edits")[0]
@@ -45,7 +50,11 @@ class Rig:
         if self.faults and self.faults[-1]:
             self.crash()
 
-    def plant(self, file, fault):
+    def ready_to_plant(self):
+        self.plants = True
+
+    def plant(self, fault):
+        assert self.plants
         engine, kind = self.session.engine, fault.get("kind")
         engine.wrong = kind == "token random"
         engine.poisoned = engine.poisoned or kind == "prefix cache poisoned"
@@ -111,7 +120,7 @@ def run(session, *faults, users=None, **asked):
         session.memory.context.clock._now += timedelta(seconds=length)
         session.rig.serves()
 
-    clock = drill.Clock(lambda: seconds(session), lambda: seconds(session), sleep, Here())
+    clock = Clock(lambda: seconds(session), lambda: seconds(session), sleep, Here())
     request = DrillRequest(tuple(faults), **asked)
     load = lambda rig, _: users or Users(session, rig)  # noqa: E731
     return drill.run(session, request, POLICY, lambda s: s, session.rig, load=load, clock=clock)
@@ -222,7 +231,7 @@ def test_a_method_without_a_head_has_none_that_is_stale():
 
 def test_a_service_with_users_is_refused():
     with pytest.raises(Refused, match="serves in a cluster"):
-        drill.rig_of(promoted())
+        rig_of(promoted())
 
 
 def test_a_service_without_a_measured_promotion_is_refused():
@@ -277,7 +286,7 @@ def answer_to():
         server = ThreadingHTTPServer(("127.0.0.1", 0), Answering)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        users = drill.Users(f"http://127.0.0.1:{server.server_port}", "demo", None, clients=0, max_tokens=8)
+        users = Clients(f"http://127.0.0.1:{server.server_port}", "demo", None, clients=0, max_tokens=8)
         return users.ask("a question")
 
     yield ask
@@ -313,7 +322,7 @@ def test_a_stream_without_its_end_is_a_failed_request(answer_to, body, status, e
 def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reported(fault, signal, action):
     session = service()
     before = session.memory.disk.text
-    result = only(run(session, fault, fault_file="fault.json"))
+    result = only(run(session, fault))
     assert (result.failure, result.signal) == ("", signal)
     assert result.action.startswith(action)
     assert result.detected_s < 60 and result.recovered_s < 120
@@ -321,5 +330,16 @@ def test_what_only_answers_show_is_found_by_sentinels_and_their_share_is_reporte
     assert session.memory.disk.text == before
 
 
-def test_a_planted_fault_is_left_out_without_a_file_that_the_engine_reads():
-    assert "--fault-file" in only(run(service(), Fault.WRONG)).skipped
+def test_a_fault_of_answers_is_not_found_by_a_finding_of_another_kind(monkeypatch):
+    session = service()
+    monkeypatch.setattr(session.rig, "plant", lambda fault: setattr(session.engine, "share", POOR if fault else GOOD))
+    result = only(run(session, Fault.WRONG))
+    assert result.failure == f"not detected within {SENTINEL_S:.0f} s; found was TrafficChanged, WorseDraft"
+    assert (result.signal, len(session.memory.operations())) == ("", 1)
+
+
+def test_an_engine_that_is_wrong_before_its_fault_fails_the_drill():
+    session = service()
+    session.engine.wrong = True
+    result = only(run(session, Fault.POISONED))
+    assert result.failure.startswith("before the fault: ")

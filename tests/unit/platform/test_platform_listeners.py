@@ -23,7 +23,7 @@ from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, o
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.platform.local.supervisor import RequestRouter
 from mpctl.rollout.ports import Endpoint
-from scripts.drill import Users
+from scripts.drills.users import Users
 
 
 @contextmanager
