@@ -75,7 +75,7 @@ class RbacRequest:
         "--purge", type=bool, envvar=None, help="Also allow deleting what was recorded: mpctl history --purge."
     )
     deployments: bool = option(
-        "--deployments", type=bool, help="Also allow changing plain Deployments and LeaderWorkerSets."
+        "--deployments", type=bool, help="Also allow changing plain Deployments, LeaderWorkerSets and VLLMRuntimes."
     )
     admission_policy: bool = option(
         "--admission-policy",

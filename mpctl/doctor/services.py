@@ -284,6 +284,9 @@ class _Workload:
         return budget_command(namespace, name, ",".join(f"{key}={value}" for key, value in selected.items()))
 
 
+_KINDS = ("Deployment", "LLMInferenceService", "VLLMRuntime")  # whose pods a Deployment makes
+
+
 def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
     """Every workload that runs an engine, of each kind."""
     for service in facts.listed("inferenceservices"):
@@ -294,7 +297,7 @@ def _engines(facts: ClusterFacts) -> Iterator[_Workload]:
     for deployment in facts.listed("deployments"):
         owner = next((o for o in list_at(deployment, "metadata", "ownerReferences") if value_at(o, "controller")), None)
         kind, name = value_at(owner, "kind") or "Deployment", value_at(owner, "name") or full_name(deployment)[1]
-        if kind in ("Deployment", "LLMInferenceService") and label(deployment, SERVICE_LABEL) is None:
+        if kind in _KINDS and label(deployment, SERVICE_LABEL) is None:
             template, where = value_at(deployment, "spec", "template"), (full_name(deployment)[0], str(name))
             for engine in list_at(template, "spec", "containers"):
                 if _is_vllm(engine):

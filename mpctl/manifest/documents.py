@@ -9,18 +9,29 @@ from functools import partial
 
 from mpctl.errors import InputError
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
+from mpctl.manifest.kinds.config_texts import CONFIG_TEXTS
+from mpctl.manifest.kinds.dynamo_graph import DYNAMO_GRAPH
 from mpctl.manifest.kinds.helm_values import OPTION, layouts, missing, named
 from mpctl.manifest.kinds.helm_values import read as read_values
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
 from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
 from mpctl.manifest.kinds.pods import RUNTIMES, WORKLOADS
+from mpctl.manifest.kinds.vllm_runtime import VLLM_RUNTIME
 from mpctl.manifest.service import Origin, Service
 from mpctl.manifest.speculation.setting import Json
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Mapping, parse, resolve
 
-ADAPTERS = (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, MODEL_DEPLOYMENT, *WORKLOADS)
+ADAPTERS = (
+    INFERENCE_SERVICE,
+    LLM_INFERENCE_SERVICE,
+    MODEL_DEPLOYMENT,
+    *WORKLOADS,
+    VLLM_RUNTIME,
+    DYNAMO_GRAPH,
+    *CONFIG_TEXTS,
+)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 

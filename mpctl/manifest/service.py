@@ -11,7 +11,7 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.manifest.engine.engine_command import SPECULATIVE, EngineCommand, parse
 from mpctl.manifest.engine.locate import Engine
-from mpctl.manifest.speculation import rewrite, setting
+from mpctl.manifest.speculation import keyed, rewrite, setting
 from mpctl.manifest.speculation.additional import without_variable
 from mpctl.manifest.speculation.editor import Editor
 from mpctl.manifest.speculation.setting import Json, Style
@@ -116,12 +116,18 @@ class Service:
                 return self
         self._require_editable(wanted)
         self._require_json_below(wanted)
-        editor = Editor(self.text, self._source.origin.document, engine)
-        rewrite.apply(editor, wanted, style)
-        edited = self._verified(editor.result(), wanted, number)
+        edited = self._verified(self._rewritten(engine, wanted, style), wanted, number)
         if wanted is not None and not slots:
             self._require_exact_undo(edited, number)
         return edited
+
+    def _rewritten(self, engine: Engine, wanted: dict[str, Json] | None, style: Style | None) -> str:
+        """The file with another setting of one engine."""
+        if engine.keyed is not None:
+            return keyed.edited(self.text, engine, wanted, style)
+        editor = Editor(self.text, self._source.origin.document, engine)
+        rewrite.apply(editor, wanted, style)
+        return editor.result()
 
     def _require_json_below(self, wanted: dict[str, Json] | None) -> None:
         """Refuse a setting beside one of a shared object that vLLM reads later, or mixes with it: it joins dotted keys
@@ -199,7 +205,7 @@ class Service:
             again = origin.load(text, self.file)[origin.index]
             good = setting.same(setting.read(again._engines()[number]), wanted)
             good = good and _rest(again, number) == _rest(self, number)
-            good = good and self._others(text, engine) == self._others(self.text, engine)
+            good = good and again._others(number) == self._others(number)
         except (InputError, IndexError, KeyError):
             good = False
         if not good:
@@ -209,10 +215,15 @@ class Service:
             )
         return again
 
-    def _others(self, text: str, engine: Engine) -> list[Any]:
-        """The data of a file but for the engine's command line."""
-        documents = contents(text, self.file)
+    def _others(self, number: int) -> list[Any]:
+        """The data of the file but for the command line of one of the engines."""
+        engine = self._engines()[number]
+        documents = contents(self.text, self.file)
         document = documents[self._source.origin.number]
+        if engine.keyed is not None:
+            path, _, key = engine.keyed.document.holder.path.partition(".")
+            document[path][key] = keyed.without_setting(engine)
+            return documents
         if engine.evaluated is not None:
             without_variable(at(document, engine.evaluated.pod.path), engine.evaluated.key)
             return documents

@@ -3,10 +3,20 @@
 from dataclasses import dataclass
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from mpctl.platform.kubernetes.access.calls import API_KEY, DEPLOYMENTS, FREE, GROUPS, LLM, PURGE, TABLE, WATCH
+from mpctl.platform.kubernetes.access.calls import (
+    API_KEY,
+    DEPLOYMENTS,
+    FREE,
+    GROUPS,
+    LLM,
+    PURGE,
+    RUNTIMES,
+    TABLE,
+    WATCH,
+)
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
-KNOWN = {row.key for row in (*TABLE, *LLM, *GROUPS, *PURGE, *DEPLOYMENTS, *WATCH, API_KEY)} | {
+KNOWN = {row.key for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES, *PURGE, *DEPLOYMENTS, *WATCH, API_KEY)} | {
     ("create", kind.group, kind.plural) for kind in FREE
 }
 

@@ -17,6 +17,27 @@ if TYPE_CHECKING:
     from mpctl.estimate import ModelFacts
 
 
+_STACK, _KAITO = "https://github.com/vllm-project/production-stack", "https://github.com/kaito-project/kaito"
+# Kinds whose controller leaves pods as they are when only their engine's arguments change: why, source, what to do.
+_LEFT_ALONE = {
+    "VLLMRuntime": (
+        "its operator compares other fields, and writes changed arguments together with one of them alone",
+        f"{_STACK}, deploymentNeedsUpdate (2026-08)",
+        "'mpctl rollout' makes it write them; with other tools 'kubectl delete deployment {name}' does, with downtime",
+    ),
+    "Workspace": (
+        "KAITO restarts no pod when a ConfigMap changes",
+        f"{_KAITO}, ComputeHash (2026-08)",
+        "'kubectl rollout restart statefulset {name}' afterwards",
+    ),
+    "InferenceSet": (
+        "KAITO restarts no pod when a ConfigMap changes",
+        f"{_KAITO}, ComputeHash (2026-08)",
+        "'kubectl rollout restart statefulset NAME' afterwards, of each Workspace of {name}",
+    ),
+}
+
+
 class FileSource(Source):
     """A service of a file; nothing is contacted. Relative paths in it start from its folder."""
 
@@ -66,7 +87,11 @@ class FileSource(Source):
         that sets none."""
         read = self._service.pod_and_container()
         if read is None:
-            return ()
+            kind = _LEFT_ALONE.get(self._service.kind)
+            if kind is None:
+                return ()
+            reason, origin, todo = kind
+            return (Finding("pods-left-alone", "warn", reason, origin, todo.format(name=self.name)),)
         pod, container = read
         limits = []
         if self._service.kind == "InferenceService":

@@ -38,8 +38,6 @@ from mpctl.platform.kubernetes.api.kinds import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     INFERENCE_SERVICE,
-    LEADER_WORKER_SET,
-    LLM_INFERENCE_SERVICE,
     ObjectKind,
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
@@ -62,7 +60,7 @@ _VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --v
 
 
 class ClusterSession(Session):
-    """An InferenceService, LLMInferenceService, plain Deployment or LeaderWorkerSet of a cluster."""
+    """A service of a cluster, of any kind in ``SHAPES``."""
 
     store: KubernetesStore
     platform: KubernetesPlatform
@@ -311,8 +309,8 @@ def _recorded_kind(client: Client, namespace: str, name: str) -> ObjectKind:
 
 def cluster_services(client: Client, namespace: str | None, *, labels: str = "") -> list[tuple[str, str, ObjectKind]]:
     """Namespace, name and kind of every service but candidates of ours, in one namespace or in all: InferenceServices,
-    LLMInferenceServices, and Deployments and LeaderWorkerSets that start vLLM and that no controller made. Kinds that
-    may not be listed, but for InferenceServices, are left out. ``labels``: a selector.
+    LLMInferenceServices, VLLMRuntimes, and Deployments and LeaderWorkerSets that start vLLM and that no controller
+    made. Kinds that may not be listed, but for InferenceServices, are left out. ``labels``: a selector.
 
     Raises:
         InputError: the cluster has neither KServe nor a plain service.
@@ -329,7 +327,7 @@ def _listed_services(
     """Return the :func:`cluster_services`; None when the cluster has neither KServe nor a plain service."""
     kserve = client.list(INFERENCE_SERVICE, namespace, labels=labels, fields=fields)
     listed = [(INFERENCE_SERVICE, kserve or [])]
-    for kind in (LLM_INFERENCE_SERVICE, DEPLOYMENT, LEADER_WORKER_SET):
+    for kind in (shape.resource for shape in SHAPES.values() if shape.resource is not INFERENCE_SERVICE):
         try:
             objects = client.list(kind, namespace, labels=labels, fields=fields) or []
         except NotPermitted:
@@ -364,7 +362,7 @@ def find_leftovers(place: Place, sessions: Sequence[Session] = (), *, everywhere
     namespace = None if everywhere else place.namespace or client.namespace
     present = {(space, name) for space, name, _ in _listed_services(client, namespace) or ()}
     arms: dict[tuple[str, str], list[str]] = {}
-    for kind in (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, DEPLOYMENT):
+    for kind in (shape.resource for shape in SHAPES.values()):
         with suppress(NotPermitted):
             for record in client.list(kind, namespace) or []:
                 metadata = record["metadata"]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.engine_command import EngineCommand
+from mpctl.manifest.text.embedded import Embedded
 from mpctl.manifest.text.shell_words import ShellError, ShellWord, commands
 from mpctl.manifest.text.view import View, text_of
 
@@ -75,6 +76,7 @@ _SHELLS = frozenset(("sh", "bash", "dash", "ash", "zsh", "ksh"))
 _INITS = frozenset(("env", "tini", "dumb-init", "--", "-g", "-s"))
 _MODULES = frozenset((
     "vllm.entrypoints.openai.api_server", "vllm.entrypoints.api_server", "vllm.entrypoints.launchers.api_server.entry",
+    "dynamo.vllm",
 ))  # fmt: skip
 _CLI = "vllm.entrypoints.cli.main"
 _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z_.-][A-Za-z0-9_.-]*)\)")
@@ -119,10 +121,20 @@ class Script:
 
 
 @dataclass(frozen=True)
+class KeyedArguments:
+    """Arguments that are keys of a mapping in a document inside of a text. ``flags``: whether they are vLLM's flags,
+    with the text of their values, else its parameters."""
+
+    document: Embedded
+    flags: bool
+
+
+@dataclass(frozen=True)
 class Engine:
     """The engine's command line and its place in the manifest. ``home``: the mapping of (missing) ``args``.
 
-    ``evaluated``: set when a shell reads every argument once more; ``key``: the name of ``args`` in its mapping.
+    ``evaluated``: set when a shell reads every argument once more; ``key``: the name of ``args`` in its mapping;
+    ``keyed``: set where ``home`` has the arguments as keys.
     """
 
     home: View
@@ -132,6 +144,7 @@ class Engine:
     env: Mapping[str, str | None]
     evaluated: EvaluatedArguments | None = None
     key: str = "args"
+    keyed: KeyedArguments | None = None
 
     @property
     def command(self) -> EngineCommand:
@@ -206,12 +219,13 @@ def locate(home: View) -> Engine:
     return Engine(home, tuple(tokens), None, None, env)
 
 
-def listed(home: View, key: str) -> Engine:
-    """The engine whose arguments stand in one list of Helm values, as vLLM gets them."""
+def listed(home: View, key: str, env: Mapping[str, str | None] | None = None) -> Engine:
+    """The engine whose arguments stand in one list, as vLLM gets them. ``env``: variables that they may name."""
+    env = env or {}
     listing = home.get(key)
     items = () if listing is None else listing.items()
-    tokens = tuple(_token(listing, i, item, {}) for i, item in enumerate(items) if listing is not None)
-    return Engine(home, tokens, None, None, {}, key=key)
+    tokens = tuple(_token(listing, i, item, env) for i, item in enumerate(items) if listing is not None)
+    return Engine(home, tokens, None, None, env, key=key)
 
 
 def _token(listing: View, index: int, item: View, env: Mapping[str, str | None]) -> ArgumentToken:

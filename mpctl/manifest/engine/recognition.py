@@ -100,7 +100,7 @@ def _use_by_name(name: str) -> str | None:
     return next((f"{name} {use}" for use, pattern in _NO_TEXT.items() if pattern.search(lower)), None)
 
 
-_STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.")
+_STARTS = re.compile(r"\bvllm\s+serve\b|\bvllm\.entrypoints\.|-m\s+dynamo\.vllm(?![\w.])")
 # Images with vLLM's name or flags whose entrypoint is no engine.
 _BESIDE = re.compile(
     r"router|routing|proxy|gateway|exporter|bench|operator|controller|scheduler|sidecar|-sim\b|simulator"

@@ -98,7 +98,7 @@ def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
 
 
 _VALUES = "edit the setting where the operator takes engine arguments"
-_RAY = "vLLM is started by the Python code of Ray Serve; set speculative_config there"
+_RAY = "llm_configs in serveConfigV2 of a RayService are read; in code of your own set speculative_config there"
 
 _SHARED = "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
 
@@ -106,11 +106,10 @@ _SHARED = "it is shared by services; put the setting into the InferenceService, 
 _UNSUPPORTED = {
     "ServingRuntime": _SHARED,
     "ClusterServingRuntime": _SHARED,
-    "DynamoGraphDeployment": "its workers take the setting in extraPodSpec.mainContainer.args; change it there",
     "RayService": _RAY,
     "RayCluster": _RAY,
     "RayJob": _RAY,
-    "Workspace": "KAITO takes vLLM's arguments from a ConfigMap (inference.config); change them there",
+    "Workspace": "KAITO: a preset with its ConfigMap (inference.config) is read; change other pods by hand",
     "NIMService": "NVIDIA's image starts the engine; set NIM_SPECDEC_* or its arguments in spec.env and spec.args",
     "NIMCache": "it only downloads a model; change the NIMService",
     "ModelServing": f"{_VALUES} (Kthena: spec.template.roles)",
@@ -118,7 +117,6 @@ _UNSUPPORTED = {
     "RayClusterFleet": f"{_VALUES} (AIBrix: spec.template.spec)",
     "LLMInferenceServiceConfig": "it is shared by services; put the setting into the LLMInferenceService",
     "Model": f"{_VALUES} (KubeAI: spec.args), or render its Helm values with --values",
-    "VLLMRuntime": f"{_VALUES} (spec.vllmConfig.extraArgs)",
     "StormService": f"{_VALUES} (spec.template.spec.roles)",
     "RoleBasedGroup": f"{_VALUES} (spec.roles)",
     "Playground": f"{_VALUES} (spec.backendRuntimeConfig.args)",

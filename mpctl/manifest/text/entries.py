@@ -19,12 +19,17 @@ _PLAIN = re.compile(r"[A-Za-z][\w./-]*")
 
 def add_entry(text: str, home: View, key: str, value: Any) -> Cut:
     """A new key behind the last entry of a block mapping."""
+    return add_lines(text, home, block_lines({key: value}))
+
+
+def add_lines(text: str, home: View, lines: list[str]) -> Cut:
+    """A new key, written as these lines, behind the last entry of a block mapping."""
     node = _block_mapping(home)
     name, last = node.entries[-1]
     column = name.start - line_start(text, name.start)
     end = line_end(text, max(content_end(text, last), name.end))
     eol = eol_of(text)
-    return Cut(end, end, "".join(eol + " " * column + line for line in block_lines({key: value})))
+    return Cut(end, end, "".join(eol + " " * column + line for line in lines))
 
 
 def add_item(text: str, view: View, lines: list[str]) -> Cut:

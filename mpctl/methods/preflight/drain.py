@@ -31,6 +31,7 @@ _PODS = {  # where each kind has the pod
     "LLMInferenceService": "spec.template",
     "LeaderWorkerSet": "spec.leaderWorkerTemplate.leaderTemplate.spec",
 }
+_NO_PODS = ("VLLMRuntime",)  # kinds without a place for hooks and the grace period
 _SHUTDOWN = re.compile(r"--shutdown[-_]timeout(?:=|\s+)\"?(\d+)")
 _SLEEP = re.compile(r"(?:^|[\s/])sleep\s+(\d+)s?\s*$")
 _SOURCE = "Kubernetes, termination of pods; vLLM 0.32.0, entrypoints/launchers/launcher.py"
@@ -228,7 +229,7 @@ def path_findings(
     that may be evicted together. ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its
     engine's ``container``, None when unknown; ``budget``: the command that makes the missing PodDisruptionBudget."""
     findings = [_cut_finding(limits)]
-    if pod is not None and container is not None:
+    if pod is not None and container is not None and kind not in _NO_PODS:
         answer_s = None if findings[0] else _longest_answer_s(limits)
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))

@@ -165,6 +165,12 @@ def ngram_on_a_hybrid_model_behind_a_start_script_of_kserve(o):
     o["deployments"].append(speculating("big", "Qwen/Qwen3.5-9B", owner="LLMInferenceService", command=script))
 
 
+@fault(("known-bad-kb01", "fail"), ("known-bad", "warn"))
+def ngram_on_a_hybrid_model_in_a_vllm_runtime_that_has_no_place_for_a_hook(o):
+    started = {"command": ["/opt/venv/bin/vllm", "serve"], "lifecycle": {}}
+    o["deployments"].append(speculating("big", "Qwen/Qwen3.5-9B", owner="VLLMRuntime", **started))
+
+
 @fault()
 def ngram_on_a_hybrid_model_in_a_release_with_the_fix(o):
     o["deployments"].append(speculating("plain", "Qwen/Qwen3.5-9B", release="0.32.0"))

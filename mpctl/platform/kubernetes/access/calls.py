@@ -187,6 +187,8 @@ GROUPS: tuple[CallRow, ...] = (
     *_rows("get", kinds.STATEFUL_SET, ("status", *_CHANGE_COMMANDS), "the leaders of its groups"),
     *_rows("watch", kinds.STATEFUL_SET, _CHANGE_COMMANDS, "when a start is over", "operator"),
 )
+# Services of the production-stack's operator. Apart from the table, because a cluster may be without them.
+RUNTIMES = _rows("get list", kinds.VLLM_RUNTIME, _ALL_COMMANDS, "the service, and which there are")
 _DELETING = ("history --purge", "history --prune")
 # `mpctl rbac --purge`: no role has these by itself, since who may delete the ledger can make mpctl forget an operation.
 PURGE = (
@@ -194,10 +196,11 @@ PURGE = (
     *_rows("delete", kinds.CONTROLLER_REVISION, _DELETING, "delete what was recorded", "operator"),
     *_rows("delete", kinds.LEASE, ("history --purge",), "delete the lock", "operator"),
 )
-# `mpctl rbac --deployments`: a role for InferenceServices changes no Deployment and no LeaderWorkerSet.
+# `mpctl rbac --deployments`: a role for InferenceServices changes no service of another kind.
 DEPLOYMENTS = (
     *_rows("create update delete", kinds.DEPLOYMENT, _CHANGE_COMMANDS, "the service and its candidate", "operator"),
     *_rows("update", kinds.LEADER_WORKER_SET, _CHANGE_COMMANDS, "promotion and restore", "operator"),
+    *_rows("create update delete", kinds.VLLM_RUNTIME, _CHANGE_COMMANDS, "the service and its candidate", "operator"),
 )
 # `mpctl watch install`: what the watch reports of each service.
 WATCH = (
@@ -224,10 +227,10 @@ def needs(
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
-    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments and
-    LeaderWorkerSets.
+    ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments,
+    LeaderWorkerSets and VLLMRuntimes.
     """
-    rows = tuple(row for row in (*TABLE, *LLM, *GROUPS) if role == "operator" or row.role == "reader")
+    rows = tuple(row for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES) if role == "operator" or row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
     workload_rows = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
     return (*(row for row in rows if row not in left_out), *workload_rows, *(PURGE if purge else ()))

@@ -49,6 +49,7 @@ CLUSTER_SERVING_RUNTIME = ObjectKind(
     SERVING, "v1alpha1", "ClusterServingRuntime", "clusterservingruntimes", namespaced=False
 )
 LEADER_WORKER_SET = ObjectKind("leaderworkerset.x-k8s.io", "v1", "LeaderWorkerSet", "leaderworkersets")
+VLLM_RUNTIME = ObjectKind("production-stack.vllm.ai", "v1alpha1", "VLLMRuntime", "vllmruntimes")
 STATEFUL_SET = ObjectKind("apps", "v1", "StatefulSet", "statefulsets")
 DEPLOYMENT = ObjectKind("apps", "v1", "Deployment", "deployments")
 CONTROLLER_REVISION = ObjectKind("apps", "v1", "ControllerRevision", "controllerrevisions")

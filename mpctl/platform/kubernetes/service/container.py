@@ -21,7 +21,6 @@ CONTAINER = "kserve-container"
 LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
 _SPECULATION = ("--speculative", "-sc")
-_TRACING = "--otlp-traces-endpoint"  # KServe appends it, and what follows, to the arguments (spec.tracing)
 _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
 
@@ -103,7 +102,7 @@ class ExpectedContainer:
     whole: bool = True  # the arguments are complete; otherwise they follow those of a ServingRuntime
     inherited: tuple[str, ...] | None = None  # the runtime's own speculation arguments; None if it cannot be read
     by_digest: bool = False  # the image may name the digest of its tag
-    merged: bool = False  # KServe may append arguments of its own
+    appended: tuple[str, ...] = ()  # flags that a controller may append, with what follows
 
     @property
     def speculates(self) -> bool:
@@ -132,8 +131,8 @@ def speculation_args(args: Sequence[str]) -> tuple[str, ...]:
 def matches_expected(container: Json, expected: ExpectedContainer) -> bool:
     """Return whether a container starts as expected. Placeholders of KServe such as ``{{.Name}}`` match any value."""
     args = tuple(container.get("args") or ())
-    if expected.merged and _TRACING in args and _TRACING not in expected.args:
-        args = args[: args.index(_TRACING)]
+    added = [args.index(flag) for flag in expected.appended if flag in args and flag not in expected.args]
+    args = args[: min(added, default=None)]
     if len(args) < len(expected.args) or (expected.whole and len(args) != len(expected.args)):
         return False
     # A service without own arguments would match any Deployment, including that of the previous arm.

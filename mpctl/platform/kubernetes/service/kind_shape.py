@@ -35,7 +35,8 @@ class KindShape:
     strategy: tuple[str, ...] = ()  # of the rolling update's limits; empty where they cannot be set
     otherwise: tuple[str, ...] = ()  # of the mapping with the containers where ``pod`` is absent
     workload: ObjectKind = DEPLOYMENT  # the kind that counts the pods that serve
-    scaled: bool = False  # ``spec.replicas`` belongs to whoever scales the service
+    replicas: tuple[str, ...] = ()  # of their number where it belongs to whoever scales the service
+    labels_pods: bool = False  # its labels become those of its pods, by which users' requests find them
     layered: bool = False  # KServe merges configs below it
     is_watchable: bool = True  # its pods get ready without another workload
     autoscaled: str | None = DEPLOYMENT.name  # the kind that its autoscaler names; None: it cannot be pinned
@@ -74,19 +75,19 @@ class KindShape:
 
     def recorded(self, record: Json) -> Json:
         """The object without the fields that others write all the time."""
-        if not self.scaled:
+        if not self.replicas:
             return record
-        spec = {k: v for k, v in record["spec"].items() if k != "replicas"}
+        spec = _replaced(record["spec"], self.replicas, None)
         annotations = {k: v for k, v in (record["metadata"].get("annotations") or {}).items() if k != _REVISION}
         return {**record, "spec": spec, "metadata": {**record["metadata"], "annotations": annotations}}
 
     def to_write(self, record: Json, live: Mapping[str, Any]) -> Json:
         """The object with those fields as they are now."""
-        if not self.scaled:
+        if not self.replicas:
             return record
-        spec, metadata = dict(record["spec"]), dict(record["metadata"])
-        if "replicas" in live["spec"]:
-            spec["replicas"] = live["spec"]["replicas"]
+        metadata = dict(record["metadata"])
+        pods = _at(live["spec"], self.replicas[:-1]).get(self.replicas[-1])
+        spec = record["spec"] if pods is None else _replaced(record["spec"], self.replicas, pods)
         revision = (live["metadata"].get("annotations") or {}).get(_REVISION)
         if revision is not None:
             metadata["annotations"] = {**(metadata.get("annotations") or {}), _REVISION: revision}
@@ -118,7 +119,7 @@ class KindShape:
 
     def desired_pods(self, record: Mapping[str, Any]) -> int:
         """Number of pods that the object asks for."""
-        return int(record["spec"].get("replicas", 1))
+        return int(_at(record["spec"], self.replicas[:-1]).get("replicas", 1))
 
     def obstacle(self, record: Mapping[str, Any], ready: Sequence[Pod]) -> str:
         """Reason why the newest pods do not serve alone although they are ready; empty when they do. ``ready``: all
@@ -138,6 +139,14 @@ class KindShape:
         return ()
 
     # A change
+
+    def deliver(self, client: Client, record: Mapping[str, Any], namespace: str) -> None:
+        """Make its controller write the pods of an object that was changed, where it does not by itself. May be called
+        again.
+
+        Raises:
+            Stale: another write came first.
+        """
 
     def require_changeable(
         self, record: Mapping[str, Any], title: str, *, side_by_side: bool, downtime: bool, pods: int
@@ -232,3 +241,12 @@ def _at(home: Mapping[str, Any], path: tuple[str, ...]) -> Json:
     for key in path:
         home = home.get(key) or {}
     return home  # type: ignore[return-value]
+
+
+def _replaced(home: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Json:
+    """A mapping with another value at a path; None removes it."""
+    key, *below = path
+    if below:
+        return {**home, key: _replaced(home.get(key) or {}, tuple(below), value)}
+    rest = {k: v for k, v in home.items() if k != key}
+    return rest if value is None else {**rest, key: value}

@@ -219,6 +219,7 @@ def _revision_of(pod: Mapping[str, Any]) -> str:
 
 # KServe's labels of the pods that decode (`singleNodeLabels`, `expectedMainMultiNodeLWS` in KServe 0.20).
 _NAME, _COMPONENT = "app.kubernetes.io/name", "app.kubernetes.io/component=llminferenceservice-workload"
+_TRACING = ("--otlp-traces-endpoint",)  # KServe appends it, and what follows, to the arguments (spec.tracing)
 _ROUTER_PRESETS = ("router-route", "scheduler", "scheduler-latency-predictor", "tokenizer", "tracing")
 
 
@@ -236,7 +237,7 @@ class LlmShape(KindShape):
         return f"{_NAME}={record['metadata']['name']},{_COMPONENT}"
 
     def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
-        return expected(merged_container(record, layers), whole=False, inherited=(), merged=True)
+        return expected(merged_container(record, layers), whole=False, inherited=(), appended=_TRACING)
 
     def read_layers(self, client: Client, record: Mapping[str, Any], namespace: str) -> Json | None:
         """Read the configs that shape the pods, as a List, the weakest first; None until KServe reports them."""

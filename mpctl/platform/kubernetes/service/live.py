@@ -304,12 +304,20 @@ class LiveService:
             if shape_of(live).strategy:
                 form = transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
             # An earlier try that still waits for a GPU is written again once downtime is allowed.
-            if self.is_arm(live, arm) and (not downtime or text == form or self._serves(live)):
-                return
-            self.require_expected(live, (*expect, arm))
-            if self._replace(live, form):
+            written = self.is_arm(live, arm) and (not downtime or text == form or self._serves(live))
+            if not written:
+                self.require_expected(live, (*expect, arm))
+            if (written or self._replace(live, form)) and self._deliver(live, form):
                 return
         raise self._unwritten()
+
+    def _deliver(self, live: Json, text: str) -> bool:
+        """Make the controller write the pods; False when it did meanwhile, which must be seen."""
+        try:
+            shape_of(live).deliver(self._client, object_to_write(text, live), self._reader.namespace)
+        except (Stale, OutcomeUnknown):
+            return False
+        return True
 
     def restore_strategy(self, arm: Arm) -> None:
         """Restore the deploymentStrategy that a change replaced for its duration."""

@@ -126,6 +126,7 @@ def candidate_of(
     shape.require_candidate(f"service {namespace}/{service}")
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
+    labels = {} if shape.labels_pods else labels
     labels = {k: v for k, v in labels.items() if not k.startswith((ROUTING_GROUP, *_OWNER_TRACES))}
     marks = {COPY_LABEL if copy else CANDIDATE_LABEL: label_of(service)}
     retained = {} if retained_for is None else {RETAINED_ANNOTATION: retained_for}

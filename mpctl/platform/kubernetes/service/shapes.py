@@ -21,6 +21,7 @@ from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.service.container import starts_vllm
 from mpctl.platform.kubernetes.service.kind_shape import GroupsShape, Json, KindShape, Pod, no_route
 from mpctl.platform.kubernetes.service.kserve import LLM, STANDARD
+from mpctl.platform.kubernetes.service.vllm_runtime import VLLM_RUNTIMES
 
 # Labels that admission of a pod asks for, and no Service selects.
 _ADMISSION_LABELS = ("kueue.x-k8s.io/", "sidecar.istio.io/", "azure.workload.identity/")
@@ -98,17 +99,18 @@ _SHAPES = (
         ("template", "spec"),
         strategy=("strategy",),
         annotations=("template", "metadata", "annotations"),
-        scaled=True,
+        replicas=("replicas",),
     ),
     LeaderWorkerSetShape(
         LEADER_WORKER_SET,
         (_GROUP, "leaderTemplate", "spec"),
         annotations=(_GROUP, "leaderTemplate", "metadata", "annotations"),
-        scaled=True,
+        replicas=("replicas",),
         otherwise=(_GROUP, "workerTemplate", "spec"),
         workload=STATEFUL_SET,
         autoscaled=LEADER_WORKER_SET.name,
     ),
+    VLLM_RUNTIMES,
 )
 SHAPES: dict[str, KindShape] = {shape.resource.name: shape for shape in _SHAPES}
 

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from mpctl.platform.kubernetes.access.calls import GROUPS, LLM, TABLE
+from mpctl.platform.kubernetes.access.calls import GROUPS, LLM, RUNTIMES, TABLE
 
 
 @pytest.fixture
@@ -54,10 +54,13 @@ def test_the_namespace_may_stand_before_the_command(alone):
 def test_calls_are_listed_with_their_commands(alone):
     lines = alone("rbac", "--calls").out.splitlines()
     assert lines[0].split() == ["CALL", "WHERE", "ROLE", "COMMANDS", "FOR"]
-    assert len(lines) == len(TABLE) + len(LLM) + len(GROUPS) + 1
+    assert len(lines) == len(TABLE) + len(LLM) + len(GROUPS) + len(RUNTIMES) + 1
     for output, read in (("json", json.loads), ("yaml", yaml.safe_load)):
         record = read(alone("rbac", "--calls", "-o", output).out)
-        assert (record["kind"], len(record["items"])) == ("CallList", len(TABLE) + len(LLM) + len(GROUPS))
+        assert (record["kind"], len(record["items"])) == (
+            "CallList",
+            len(TABLE) + len(LLM) + len(GROUPS) + len(RUNTIMES),
+        )
         assert [*record["items"][0]] == ["call", "where", "role", "commands", "for"]
 
 

@@ -205,10 +205,10 @@ def test_two_engines_in_one_pod_are_refused():
 
 
 def test_a_kind_that_is_not_read_is_named_with_what_can_be_done():
-    text = "apiVersion: nvidia.com/v1alpha1\nkind: DynamoGraphDeployment\nmetadata: {name: a}\n"
-    with pytest.raises(InputError, match="it holds DynamoGraphDeployment") as caught:
+    text = "apiVersion: workload.serving.volcano.sh/v1alpha1\nkind: ModelServing\nmetadata: {name: a}\n"
+    with pytest.raises(InputError, match="it holds ModelServing") as caught:
         load(text)
-    assert "extraPodSpec.mainContainer.args" in caught.value.hint
+    assert "spec.template.roles" in caught.value.hint
     assert "docs/reference/kinds.md" in caught.value.hint
 
 

@@ -1,0 +1,134 @@
+"""Kinds whose engine takes its arguments from YAML inside of a text.
+
+KAITO's Workspace and InferenceSet (``kaito.sh``): a preset starts vLLM with the flags that ``inference_config.yaml`` of
+a ConfigMap has under ``vllm``. KAITO restarts no pod when the ConfigMap changes. Sources: https://github.com/
+kaito-project/kaito, presets/workspace/inference/vllm/inference_api.py, pkg/workspace/controllers.
+
+KubeRay's RayService (``ray.io/v1``): an application that ``ray.serve.llm:build_openai_app`` makes has vLLM's parameters
+in ``engine_kwargs`` of its ``llm_configs``, in the text ``serveConfigV2``. Ray rolls a change. Source:
+https://github.com/ray-project/kuberay, ray-operator/config/samples/ray-service.llm-serve.yaml.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+from mpctl.manifest.engine.locate import Engine
+from mpctl.manifest.engine.recognition import require_generation
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.service import ManifestSource, Origin, Service
+from mpctl.manifest.speculation.keyed import keyed
+from mpctl.manifest.text.embedded import embedded
+from mpctl.manifest.text.view import View, text_of
+from mpctl.manifest.text.yaml_tree import at
+
+_FILE = "inference_config.yaml"  # of KAITO, in the ConfigMap
+_SERVE = "serveConfigV2"
+_RUNTIME = "kaito.sh/runtime"
+
+
+def _service(kind: str, root: View, text: str, origin: Origin, engine: Engine, model: str | None) -> Service:
+    require_generation(engine.home, engine.command, model)
+    name, namespace = name_and_namespace(root)
+    return Service(
+        kind=kind,
+        name=name,
+        namespace=namespace,
+        file=root.file,
+        text=text,
+        image=None,  # a preset's, or Ray's, whose tag is no version of vLLM
+        env=(),
+        container=None,
+        command=engine.command,
+        model=model,
+        storage=(),
+        line=root.node.line,
+        source=ManifestSource(origin, engine),
+    )
+
+
+def _inference(root: View) -> View | None:
+    """What a Workspace infers, or the Workspaces of an InferenceSet."""
+    return root.get("inference") or root.at("spec", "template", "inference")
+
+
+def _has_preset(root: View) -> bool:
+    inference = _inference(root)
+    return inference is not None and inference.get("preset") is not None
+
+
+def _read_kaito(root: View, file: ManifestFile, origin: Origin, *, kind: str) -> Service:
+    """The Workspace or InferenceSet at ``root``.
+
+    Raises:
+        InputError: its ConfigMap is not in the file or is another's too, or its arguments cannot be read.
+    """
+    inference = _inference(root)
+    assert inference is not None
+    if text_of(root.at("metadata", "annotations", _RUNTIME)) == "transformers":
+        raise root.error(f"annotation {_RUNTIME} says transformers", hint="mpctl changes vLLM engines only")
+    _, space = name_and_namespace(root)
+    config = text_of(inference.get("config"))
+    maps = [m for m in file.of_kind("ConfigMap") if name_and_namespace(m) in ((config, space), (config, None))]
+    if not maps:
+        raise inference.error(
+            "vLLM's arguments are in a ConfigMap, which is not in this file" if config else "no ConfigMap is named",
+            hint=f"name it in inference.config, with {_FILE}, and put it into the same file",
+        )
+    users = [other for other in file.of_kind("Workspace", "InferenceSet") if _names(other, config)]
+    if len(users) > 1:
+        raise users[1].error(f"ConfigMap {config} is used more than once", hint="give each its own")
+    number = file.number(maps[0])
+    document = file.documents[number]
+    text = embedded(maps[0].need("data").need(_FILE), document.repeated)
+    engine = keyed(text, text.root.need("vllm"), text.data["vllm"], flags=True)
+    preset = inference.need("preset").need("name").text()
+    return _service(kind, root, file.text, replace(origin, document=document, number=number), engine, preset)
+
+
+def _names(root: View, config: str | None) -> bool:
+    inference = _inference(root)
+    return inference is not None and text_of(inference.get("config")) == config
+
+
+def _models(serve: View) -> Iterator[View]:
+    applications = serve.get("applications")
+    for application in () if applications is None else applications.items():
+        configs = application.at("args", "llm_configs")
+        yield from () if configs is None else configs.items()
+
+
+def _builds_models(root: View) -> bool:
+    return "llm_configs" in (text_of(root.at("spec", _SERVE)) or "")
+
+
+def _read_ray(root: View, file: ManifestFile, origin: Origin) -> Service:
+    """The one model of a RayService.
+
+    Raises:
+        InputError: it has several, or arguments that cannot be read.
+    """
+    text = embedded(root.need("spec").need(_SERVE), origin.document.repeated)
+    models = tuple(_models(text.root))
+    if len(models) != 1:
+        raise text.root.error(f"{len(models)} models are served", hint="change the engine_kwargs of each by hand")
+    (model,) = models
+    home = model.need("engine_kwargs")
+    values = at(text.data, home.path.removeprefix(f"{text.holder.path}."))
+    engine = keyed(text, home, values, flags=False)
+    source = model.at("model_loading_config", "model_source") or model.at("model_loading_config", "model_id")
+    return _service("RayService", root, file.text, origin, engine, text_of(source))
+
+
+def _kaito(kind: str) -> Adapter:
+    apis = ("kaito.sh/v1beta1", "kaito.sh/v1alpha1")
+    return Adapter(kind, apis, partial(_read_kaito, kind=kind), _has_preset, own=False)
+
+
+CONFIG_TEXTS = (
+    _kaito("Workspace"),
+    _kaito("InferenceSet"),
+    Adapter("RayService", ("ray.io/v1",), _read_ray, _builds_models, own=False),
+)

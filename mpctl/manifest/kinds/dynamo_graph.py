@@ -1,0 +1,82 @@
+"""NVIDIA Dynamo's DynamoGraphDeployment (``nvidia.com``), both generations of the schema.
+
+A graph has a frontend and workers, each a component: in ``v1alpha1`` under ``spec.services`` with the engine's
+container in ``extraPodSpec.mainContainer``, in ``v1beta1`` in ``spec.components`` with a pod template whose container
+``main`` it is. A vLLM worker is ``python -m dynamo.vllm``, which takes vLLM's own arguments. Dynamo rolls a change.
+Sources: https://github.com/ai-dynamo/dynamo, examples/backends/vllm/deploy, components/src/dynamo/vllm/args.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mpctl.manifest.engine.engine_command import EngineCommand
+from mpctl.manifest.engine.locate import locate
+from mpctl.manifest.engine.recognition import is_vllm_start
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
+from mpctl.manifest.kinds.pods import no_engine, service_of_pod, words
+from mpctl.manifest.service import Origin, Service
+from mpctl.manifest.text.view import View, text_of
+
+_MAIN = "main"
+_WHERE = "components of the graph"
+
+
+@dataclass(frozen=True)
+class Component:
+    """A component of a graph with a container of its own. ``kinds``: what its fields say of its part."""
+
+    name: str
+    pod: View
+    container: View
+    kinds: tuple[str | None, ...]
+
+    def fills_prompts(self, command: EngineCommand) -> bool:
+        """Return whether it fills prompts for other workers."""
+        flags = command.has("is-prefill-worker"), command.get("disaggregation-mode") == "prefill"
+        return "prefill" in self.kinds or any(flags)
+
+
+def _components(spec: View) -> Iterator[Component]:
+    services, components = spec.get("services"), spec.get("components")
+    for name, service in () if services is None else services.pairs():
+        container = service.at("extraPodSpec", "mainContainer")
+        if container is not None:
+            kinds = text_of(service.get("componentType")), text_of(service.get("subComponentType"))
+            yield Component(name, service.need("extraPodSpec"), container, kinds)
+    for component in () if components is None else components.items():
+        pod = component.at("podTemplate", "spec")
+        containers = None if pod is None else pod.get("containers")
+        for container in () if containers is None else containers.items():
+            if pod is not None and text_of(container.get("name")) == _MAIN:
+                yield Component(component.need("name").text(), pod, container, (text_of(component.get("type")),))
+
+
+def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
+    """The one vLLM worker of the graph at ``root``.
+
+    Raises:
+        InputError: it has none, or several, or workers that only fill prompts.
+    """
+    spec = root.need("spec")
+    components = tuple(_components(spec))
+    # The image tells nothing: a frontend has the workers' own.
+    workers = [component for component in components if is_vllm_start("", words(component.container)[1:], ())]
+    if not workers:
+        raise no_engine(spec, [component.container for component in components], _WHERE)
+    prefill = next((worker for worker in workers if worker.fills_prompts(locate(worker.container).command)), None)
+    if prefill is not None:
+        raise prefill.container.error(
+            f"component {prefill.name} fills prompts for other workers, which refuse its KV cache with another draft",
+            hint="change the arguments of both workers by hand, to the same --speculative-config",
+        )
+    if len(workers) > 1:
+        raise workers[1].container.error(
+            f"the graph has {len(workers)} vLLM workers", hint="change the arguments of each by hand"
+        )
+    (worker,) = workers
+    return service_of_pod("DynamoGraphDeployment", root, file.text, origin, worker.pod, worker.container)
+
+
+DYNAMO_GRAPH = Adapter("DynamoGraphDeployment", ("nvidia.com/v1beta1", "nvidia.com/v1alpha1"), _read)
