@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,7 +16,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
-from mpctl.errors import EXIT_CODES, InputError
+from mpctl.errors import EXIT_CODES, InputError, MpctlError
 
 if TYPE_CHECKING:
     pass
@@ -23,6 +25,8 @@ _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
     ("MPCTL_OUTPUT", "-o of every command except report and rbac, which have formats of their own"),
     ("MPCTL_STATE_DIR", "directory of local services and their history (default: mpctl in the XDG state directory)"),
+    ("MPCTL_SIGNING_PASSWORD", "password of the key file of --sign-with"),
+    ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector that operations are sent to, with mpctl[otel]"),
     ("OPENAI_API_KEY", "API key of the server that 'mpctl bench --url' measures"),
     ("XDG_CONFIG_HOME", "directory with the user's settings, mpctl/config.yaml (default: ~/.config)"),
     ("NO_COLOR, CLICOLOR, CLICOLOR_FORCE", "colour on or off; --color takes precedence"),
@@ -135,9 +139,10 @@ def version(context: CliContext, /, *, client: bool) -> None:
 
 @click.command("completion")
 @click.argument("shell", type=Word(("bash", "zsh", "fish")))
+@click.option("--install", is_flag=True, help="Write it where the shell finds it.")
 @click.pass_context
-def completion(ctx: click.Context, /, shell: str) -> None:
-    """Print a completion script for a shell.
+def completion(ctx: click.Context, /, shell: str, *, install: bool) -> None:
+    """Print a completion script for a shell, or install it.
 
     \b
     bash:  source <(mpctl completion bash)
@@ -153,4 +158,35 @@ def completion(ctx: click.Context, /, shell: str) -> None:
     context = ctx.find_root().obj
     assert isinstance(context, CliContext)
     # The base class's method: bash's own starts a bash to check its version.
-    context.terminal.result(ShellComplete.source(completer))
+    script = ShellComplete.source(completer)
+    if install:
+        context.terminal.note(_install(shell, script))
+    else:
+        context.terminal.result(script)
+
+
+_FOLDERS = {  # bash-completion and fish load completions from theirs; zsh has no such folder of a user's
+    "zsh": ("ZDOTDIR", "", ".zshrc"),
+    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/mpctl"),
+    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/mpctl.fish"),
+}
+
+
+def _install(shell: str, script: str) -> str:
+    """Write the script into the shell's folder, for zsh a line into .zshrc; return what was written.
+
+    Raises:
+        MpctlError: the file cannot be written.
+    """
+    variable, default, below = _FOLDERS[shell]
+    path = Path(os.environ.get(variable) or Path.home() / default) / below
+    text = "\nsource <(mpctl completion zsh)\n" if shell == "zsh" else script
+    try:
+        if shell == "zsh" and path.exists() and text.strip() in path.read_text(encoding="utf-8").splitlines():
+            return f"{path} has it already"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a" if shell == "zsh" else "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise MpctlError(f"{path} cannot be written: {error.strerror}") from error
+    return f"wrote {path}; new shells read it{', with bash-completion' if shell == 'bash' else ''}"

@@ -39,6 +39,7 @@ _TESTS = {
 }
 _LEFT_OUT = ("quantilesMs", "p99", "reasons")  # of a cell: drawings and sentences
 _PINNED = re.compile(r"@sha256:([0-9a-f]{64})$")
+_SETTING = re.compile(r"\n(?:--spec|-sc)[^\n=]*(?:=[^\n]*|\n[^-\n][^\n]*)?")  # as in manifests/admission
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ def _content(digest: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True)
 class Attested:
-    """A bundle whose parts belong together."""
+    """A bundle whose parts belong together. ``setting``: the candidate's speculative arguments, without spaces."""
 
     service: str
     operation: str
@@ -141,6 +142,7 @@ class Attested:
     policy_digest: str
     subjects: Mapping[str, Mapping[str, str]]
     unidentified: tuple[str, ...]
+    setting: str
 
     @property
     def name(self) -> str:
@@ -224,4 +226,10 @@ def _read(payloads: Sequence[bytes]) -> Attested:
         policy_digest=str(measured["policy"]["digest"]["sha256"]),
         subjects=subjects,
         unidentified=tuple(measured["unidentified"]),
+        setting=_setting(measured["conditions"]["candidate"]["argv"]),
     )
+
+
+def _setting(argv: Sequence[str]) -> str:
+    words = "".join("\n" + word.replace("\n", " ") for word in argv)
+    return re.sub("[\n =]", "", "".join(_SETTING.findall(words)))

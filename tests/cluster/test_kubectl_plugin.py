@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+import yaml
 
 from .conftest import ROOT
 from .objects import CONTAINERS
@@ -81,3 +82,16 @@ def test_kubectl_completes_through_the_plugin(kubectl, words, candidates):
     lines = kubectl("__complete", "mpctl", *words).stdout.splitlines()
     assert {line.partition("\t")[0] for line in lines if not line.startswith(":")} >= candidates
     assert lines[-1].startswith(":")
+
+
+def test_kustomize_makes_of_the_base_what_watch_install_prints(cluster, mpctl, tmp_path):
+    """scripts/release writes the base with the image `mpctl`."""
+    base, image = tmp_path / "base", "registry.example.com/mpctl"
+    base.mkdir()
+    (base / "watch.yaml").write_text(mpctl("watch", "install", "-A", "--image", "mpctl").stdout)
+    replaced = {"name": "mpctl", "newName": image, "digest": f"sha256:{'a' * 64}"}
+    (base / "kustomization.yaml").write_text(yaml.safe_dump({"resources": ["watch.yaml"], "images": [replaced]}))
+    rendered = list(yaml.safe_load_all(cluster.kubectl("kustomize", str(base))))
+    printed = mpctl("watch", "install", "-A", "--image", f"{image}@sha256:{'a' * 64}").stdout
+    name = lambda record: (record["kind"], record["metadata"]["name"], record["metadata"].get("namespace", ""))  # noqa: E731
+    assert sorted(rendered, key=name) == sorted(yaml.safe_load_all(printed), key=name)

@@ -59,6 +59,7 @@ PINNED = re.compile(r"--(no-build|only-binary=:all:|no-build-isolation) --requir
 UNPINNED = {
     "scripts/_env": ["--no-deps --no-build-isolation --editable"],  # nothing is fetched
     "deploy/Containerfile": ["--no-index --no-deps /dist/*.whl"],  # nothing is fetched
+    "deploy/kubectl-mpctl": ['--no-index --no-deps "$wheel"'],
     "scripts/setup-stacks": ["npm ci --ignore-scripts", "npm install --no-audit --no-fund --no-save --loglevel=error"],
     "scripts/lock": ["npm install --package-lock-only"],
     ".github/workflows/cdktn-next.yaml": ["pip install --pre --upgrade cdktn"],
@@ -76,7 +77,8 @@ def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash
     """Packages come from a lock with hashes and an action from a commit: a version or a tag can be moved."""
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix in ("", ".sh")]
     workflows = list((ROOT / ".github" / "workflows").glob("*.y*ml"))
-    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, ROOT / "deploy" / "Containerfile")}
+    deploy = [ROOT / "deploy" / name for name in ("Containerfile", "kubectl-mpctl")]
+    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, *deploy)}
     fetching = {name: found for name, path in files.items() if (found := commands(path))}
     assert {"scripts/_env", "scripts/release", ".github/workflows/drift.yaml", "deploy/Containerfile"} <= set(fetching)
     open_ends = {
@@ -100,6 +102,26 @@ def test_the_image_is_built_on_a_digest_and_with_pinned_tools():
     assert re.findall(r"^ARG BASE.*$", text, re.MULTILINE) == ["ARG BASE", "ARG BASE"]  # no default, which were a tag
     assert 'case "$BASE" in *@sha256:*)' in text
     assert pinned("build.txt").items() <= pinned("release.txt").items()
+
+
+def test_the_manifest_for_krew_has_what_krew_requires():
+    """https://krew.sigs.k8s.io/docs/developer-guide/plugin-manifest/; scripts/release fills in the names."""
+    text = (ROOT / "deploy" / "krew.yaml").read_text()
+    names = {"VERSION": "0.4.0", "REPOSITORY": "owner/mpctl", "SHA256": "a" * 64}
+    assert set(re.findall(r"@([A-Z0-9]+)@", text.replace("@NAMES@", ""))) == set(names)
+    for name, value in names.items():
+        assert f"s|@{name}@|" in (ROOT / "scripts" / "release").read_text()
+        text = text.replace(f"@{name}@", value)
+    plugin = yaml.safe_load(text)
+    assert (plugin["apiVersion"], plugin["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert plugin["metadata"]["name"] == "mpctl"
+    assert re.fullmatch(r"v\d+\.\d+\.\d+", plugin["spec"]["version"])
+    assert "\n" not in plugin["spec"]["shortDescription"]
+    (platform,) = plugin["spec"]["platforms"]
+    assert set(platform) == {"selector", "uri", "sha256", "bin"}
+    assert re.fullmatch("[0-9a-f]{64}", platform["sha256"])
+    assert {e["key"] for e in platform["selector"]["matchExpressions"]} <= {"os", "arch"}
+    assert (ROOT / "deploy" / platform["bin"]).stat().st_mode & 0o111
 
 
 def jobs():
@@ -131,13 +153,16 @@ def test_drift_is_published_neither_in_an_issue_nor_in_the_log():
     assert [s["run"] for s in steps if re.search(r"\bcat\b|tail|body-file|tee", s.get("run", ""))] == []
 
 
+RELEASED = ("cloud", "report", "sign", "otel")  # extras that the image and the plugin have
+
+
 def test_what_a_release_lists_is_what_the_wheel_needs():
     """The SBOM is made of requirements/runtime.txt: every dependency of pyproject.toml is there, in a version that the
     tests run with."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked = {name: pinned(name + ".txt") for name in ("runtime", "dev")}
     extras = project["optional-dependencies"]
-    for requirement in (*project["dependencies"], *extras["cloud"], *extras["report"]):
+    for requirement in (*project["dependencies"], *(r for name in RELEASED for r in extras[name])):
         name = re.match(r"[\w.-]+", requirement)[0].lower().replace(".", "-")
         assert name in locked["runtime"], name
     assert locked["runtime"].items() <= locked["dev"].items()

@@ -113,6 +113,7 @@ def verify(context: CliContext, /, request: VerifyRequest) -> None:
         "openedAt": attested.opened.isoformat(),
         "liveService": "not compared" if request.offline else "as promoted",
         "unidentified": list(attested.unidentified),
+        "setting": attested.setting,
     }
     context.emit(
         "Verification",
