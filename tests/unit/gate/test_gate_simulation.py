@@ -286,9 +286,12 @@ def test_the_table_of_equal_engines_is_printed(capsys):
     spec = importlib.util.spec_from_file_location("aa_table", root / "scripts/aa_table.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    assert module.main(6, [str(root / "tests/data/run-demo.json.gz")]) in (0, 1)
+    measured = [f"12.5={root / 'tests/data/run-demo.json.gz'}"]
+    assert module.main(6, measured) in (0, 1)
+    assert module.main(6, measured, gain=True) in (0, 1)
     out = capsys.readouterr().out
     assert "of 1 measurements of equal arms decided" in out
+    assert "12.5 s in the median" in out and "of 1 measurements promoted" in out
 
 
 def gate_table(monkeypatch, *arguments):
