@@ -248,5 +248,5 @@ def _replaced(home: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Jso
     key, *below = path
     if below:
         return {**home, key: _replaced(home.get(key) or {}, tuple(below), value)}
-    rest = {k: v for k, v in home.items() if k != key}
-    return rest if value is None else {**rest, key: value}
+    others = {k: v for k, v in home.items() if k != key}
+    return others if value is None else {**others, key: value}
