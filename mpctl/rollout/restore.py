@@ -9,8 +9,8 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.manifest import masked, speculation_of
-from mpctl.manifest.merge.differences import MISSING
-from mpctl.manifest.merge.three_way import Clash, ClashError, kept_fields, merge, own_changes
+from mpctl.manifest.merge.differences import MISSING, FieldChange
+from mpctl.manifest.merge.three_way import ClashError, kept_fields, merge, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Act, Decision, History, confirmed, in_place_of
@@ -79,7 +79,7 @@ def keeping(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Re
     )
 
 
-def _differences(goal: str, live: str) -> tuple[Clash, ...]:
+def _differences(goal: str, live: str) -> tuple[FieldChange, ...]:
     """The fields to restore as they were and are, where nothing of the operation was ever live."""
     try:
         merge(goal, live, goal, [goal])
@@ -93,13 +93,13 @@ def is_known(plan: Plan, text: str) -> bool:
     return text in (plan.baseline.text, plan.goal.text)
 
 
-def _conflict(live: Live, clashes: Iterable[Clash]) -> Conflict:
+def _conflict(live: Live, clashes: Iterable[FieldChange]) -> Conflict:
     clashes = tuple(clashes)
     paths = ", ".join(clash.path for clash in clashes)
     lines = [
         line
         for clash in clashes
-        for line in (clash.path, f"- {_shown(clash.recorded)}", f"+ {_shown(clash.live)}")
+        for line in (clash.path, f"- {_shown(clash.before)}", f"+ {_shown(clash.after)}")
         if len(clashes) > 1 or line != clash.path
     ]
     diff = masked("\n".join(["--- as mpctl left it", "+++ live", *lines]))

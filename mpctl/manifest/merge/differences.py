@@ -8,8 +8,8 @@ list whose items have no name of their own is one value.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
@@ -32,6 +32,15 @@ MISSING: Final = MissingValue()
 Items = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class FieldChange:
+    """A field in which two manifests differ."""
+
+    path: str
+    before: Any
+    after: Any
+
+
 def by_name(key: str, values: Sequence[Any]) -> tuple[Items, ...] | None:
     """Each of the lists as its items by name, in order; None where one of them must be compared as a whole.
 
@@ -46,35 +55,6 @@ def by_name(key: str, values: Sequence[Any]) -> tuple[Items, ...] | None:
         if all(_are_named(value, name) for value in lists):
             return tuple({str(item[name]): item for item in value} for value in lists)
     return None
-
-
-def listed(key: str, items: Mapping[str, Any]) -> list[Any]:
-    """The list of these items; undoes :func:`by_name`."""
-    if key in ARGUMENTS:
-        return [word for words in items.values() for word in (words if isinstance(words, list) else [words])]
-    return list(items.values())
-
-
-def ordered(chosen: Mapping[str, Any], *orders: Sequence[str]) -> Items:
-    """The items in the order of the first of ``orders``; one that it lacks follows the neighbour that it has in
-    another."""
-    result = [name for name in orders[0] if name in chosen]
-    for order in orders[1:]:
-        for position, name in enumerate(order):
-            if name not in chosen or name in result:
-                continue
-            before = next((n for n in reversed(order[:position]) if n in result), None)
-            after = next((n for n in order[position + 1 :] if n in result), None)
-            if before is not None:
-                result.insert(result.index(before) + 1, name)
-            else:
-                result.insert(len(result) if after is None else result.index(after), name)
-    return {name: chosen[name] for name in result}
-
-
-def is_script(item: object) -> bool:
-    """Return whether an item of ``args`` or ``command`` is a shell script rather than one word."""
-    return isinstance(item, str) and not item.startswith("-") and bool(re.search(r"\s", item.strip()))
 
 
 def _are_words(value: list[Any]) -> bool:
@@ -103,7 +83,7 @@ def _arguments(words: list[str]) -> Items:
 
 
 STORAGE = ("storageUri", "storageUris")
-_STAGED = ("volumes", "volumeMounts")
+STAGED = ("volumes", "volumeMounts")
 
 
 def is_own_item(key: str, name: str, values: tuple[Any, ...]) -> bool:
@@ -111,7 +91,12 @@ def is_own_item(key: str, name: str, values: tuple[Any, ...]) -> bool:
     if key in ARGUMENTS:
         words = [word for value in values if value is not MISSING for word in _words(value)]
         return any(is_speculative(flag) for flag in parse(words)[0])
-    return key in _STAGED and any(isinstance(value, dict) and value.get("name") == VOLUME for value in values)
+    return key in STAGED and any(map(is_staged, values))
+
+
+def is_staged(item: Any) -> bool:
+    """Return whether an item of a list of volumes or mounts is a staged draft's."""
+    return isinstance(item, dict) and item.get("name") == VOLUME
 
 
 def meaning(value: Any) -> Any:
@@ -144,19 +129,18 @@ def holds_draft(storage: dict[str, Any]) -> bool:
     return any(isinstance(entry, dict) and entry.get("mountPath") == DRAFT_MOUNT for value in lists for entry in value)
 
 
-def storage_changes(before: Any, after: Any, *, own: bool) -> Iterator[str]:
-    """Paths of the artifacts that differ. They are mpctl's own where either side has a staged draft."""
+def storage_changes(before: Any, after: Any, *, own: bool) -> Iterator[FieldChange]:
+    """Artifacts that differ. They are mpctl's own where either side has a staged draft."""
     stored_before, stored_after = storage_of(before), storage_of(after)
     if stored_before != stored_after and own is (holds_draft(stored_before) or holds_draft(stored_after)):
-        yield from (
-            path
-            for path in sorted({*stored_before, *stored_after})
-            if stored_before.get(path) != stored_after.get(path)
-        )
+        for path in sorted({*stored_before, *stored_after}):
+            values = stored_before.get(path, MISSING), stored_after.get(path, MISSING)
+            if values[0] != values[1]:
+                yield FieldChange(path, *values)
 
 
-def differences(before: Any, after: Any, *, own: bool, path: str = "", key: str = "") -> Iterator[str]:
-    """Paths of the fields that differ, artifacts aside: those that mpctl writes with ``own``, the others without."""
+def differences(before: Any, after: Any, *, own: bool, path: str = "", key: str = "") -> Iterator[FieldChange]:
+    """Fields that differ, artifacts aside: those that mpctl writes with ``own``, the others without."""
     if before == after and type(before) is type(after):
         return
     if isinstance(before, dict) and isinstance(after, dict):
@@ -167,20 +151,22 @@ def differences(before: Any, after: Any, *, own: bool, path: str = "", key: str 
         return
     items = by_name(key, (before, after)) if list in (type(before), type(after)) else None
     if items is None:
-        yield from () if own else (path or "the whole manifest",)
+        if not own:
+            yield FieldChange(path or "the whole manifest", before, after)
         return
-    if key not in ARGUMENTS and MISSING in (before, after) and not any(_own_names(key, items)) and not own:
-        yield path
+    if key not in ARGUMENTS and MISSING in (before, after) and not _has_own(key, items) and not own:
+        yield FieldChange(path, before, after)
         return
     for name in dict.fromkeys([*items[0], *items[1]]):
         values = items[0].get(name, MISSING), items[1].get(name, MISSING)
         below = item_path(path, key, name)
         if is_own_item(key, name, values):
-            yield from [below] if own and meaning(values[0]) != meaning(values[1]) else []
+            if own and meaning(values[0]) != meaning(values[1]):
+                yield FieldChange(below, *values)
         elif all(isinstance(value, dict) for value in values):
             yield from differences(*values, own=own, path=below)
         elif values[0] != values[1] and not own:
-            yield below
+            yield FieldChange(below, *values)
 
 
 def joined(path: str, name: object) -> str:
@@ -193,10 +179,8 @@ def item_path(path: str, key: str, name: str) -> str:
     return f"{path} {name}" if key in ARGUMENTS else f"{path}[{name}]"
 
 
-def _own_names(key: str, items: tuple[dict[str, Any], ...]) -> Iterator[bool]:
-    for named_items in items:
-        for name, value in named_items.items():
-            yield is_own_item(key, name, (value,))
+def _has_own(key: str, lists: Sequence[Items]) -> bool:
+    return any(is_own_item(key, name, (value,)) for items in lists for name, value in items.items())
 
 
 def _words(value: Any) -> list[str]:

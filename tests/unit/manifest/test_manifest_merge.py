@@ -132,8 +132,8 @@ def test_a_changed_setting_is_a_conflict_of_that_field_alone(change):
         merge(BEFORE, live, AFTER, [BEFORE, AFTER])
     (clash,) = caught.value.clashes
     assert clash.path == "spec.predictor.model.args --speculative-config"
-    assert '"num_speculative_tokens": 4' in str(clash.recorded)
-    assert '"num_speculative_tokens": 7' in str(clash.live)
+    assert '"num_speculative_tokens": 4' in str(clash.before)
+    assert '"num_speculative_tokens": 7' in str(clash.after)
 
 
 def test_a_setting_that_mpctl_recorded_once_is_restored_over():
@@ -258,3 +258,13 @@ def test_no_foreign_change_is_lost_and_no_setting_of_ours_stays(first, second, l
     assert merge(target, merged, actual_service, [target, actual_service]).text == merged
     if (first, labels) == (second, {}):
         assert merged == target
+
+
+@each_change
+def test_a_rollback_can_stage_a_draft_again(change):
+    if change == "model":
+        return
+    live = edited(BEFORE, FOREIGN[change][0])
+    text = merge(STAGED, live, BEFORE, [BEFORE, STAGED]).text
+    assert own_changes(STAGED, text) == ()
+    assert foreign_changes(live, text) == ()
