@@ -46,7 +46,7 @@ def _word(node: ast.expr) -> str:
     return str(node.value) if isinstance(node, ast.Constant) else UNKNOWN
 
 
-CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster/")
+CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster.py")
 THIS_MACHINE = ("platform/local/", "app/local.py", "app/session/local.py", "app/session/open.py", "cli/local/")
 ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
     "local": ("connect", "rbac"),

@@ -402,9 +402,6 @@ class PreflightRequest:
     """A change to check."""
 
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
-    ask_engine: bool = option(
-        "--ask-engine", type=bool, help="Also ask the installed vLLM's own configuration class; takes seconds."
-    )
 
 
 @dataclass(frozen=True)

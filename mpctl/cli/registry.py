@@ -39,8 +39,8 @@ COMMANDS: Table = {
     "status": ("inspect.status:status", "Show services, engines and operations under way", "Inspect"),
     "history": ("inspect.history:history", "List recorded revisions, or print one", "Inspect"),
     "diff": ("inspect.change:diff", "Compare the service with a revision or with a change", "Inspect"),
-    "doctor": ("cluster.doctor:doctor", "Check a cluster for what prevents rollouts", "Inspect"),
-    "rbac": ("cluster.rbac:rbac", "Print the minimal roles for mpctl", "Inspect"),
+    "doctor": ("cluster:doctor", "Check a cluster for what prevents rollouts", "Inspect"),
+    "rbac": ("cluster:rbac", "Print the minimal roles for mpctl", "Inspect"),
     "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
     "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
     "verify": ("inspect.report:verify", "Verify a signed verdict and the service it is about", "Inspect"),
@@ -52,8 +52,8 @@ COMMANDS: Table = {
     "drafts": ("inspect.methods:drafts", "List published drafts per target", "Inspect"),
     "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
-    "connect": ("cluster.clouds:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
-    "credential": ("cluster.clouds:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
+    "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
+    "credential": ("cluster:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone
     "completion": ("shell:completion", "Print a completion script for a shell", "Other"),
     "help": ("shell:help_", "Explain a command or a topic such as exit-codes", "Other"),
     "version": ("shell:version", "Print versions", "Other"),

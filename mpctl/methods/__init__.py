@@ -1,7 +1,6 @@
 """The methods of speculative decoding and their rules: configuration, needs, engine versions, static preflight.
 
-Pure values and functions: a method name and settings go in, a :class:`Spec` and findings come out. The one exception
-is :func:`engine_opinion`, which asks an installed vLLM and is imported by nobody on the way of a plain command.
+Pure values and functions: a method name and settings go in, a :class:`Spec` and findings come out.
 """
 
 from __future__ import annotations

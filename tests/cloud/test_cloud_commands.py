@@ -13,7 +13,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from mpctl.cli.cluster.clouds import connect, credential
+from mpctl.cli.cluster import connect, credential
 from mpctl.cloud.managed_cluster import Cluster, ClusterEndpoint, Token
 from mpctl.errors import InputError, MpctlError, Refused
 
@@ -90,9 +90,7 @@ def test_credential_refuses_another_version(run: Callable[..., Result]) -> None:
 
 
 def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "mpctl.cli.cluster.clouds.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})})
-    )
+    monkeypatch.setattr("mpctl.cli.cluster.sys", type("sys", (), {"stdout": type("tty", (), {"isatty": lambda: True})}))
     result = run(credential, "eks/us-east-1/serving")
     failed(result, Refused)
     assert TOKEN not in result.output
@@ -102,7 +100,7 @@ def test_credential_prints_no_token_on_a_terminal(run: Callable[..., Result], mo
 def test_help_imports_no_client_library(name: str) -> None:
     program = (
         "import sys\n"
-        f"from mpctl.cli.cluster.clouds import {name} as command\n"
+        f"from mpctl.cli.cluster import {name} as command\n"
         "command.main(['--help'], standalone_mode=False)\n"
         "heavy = {'boto3', 'botocore', 'google', 'grpc', 'ruamel', 'yaml'} & {m.split('.')[0] for m in sys.modules}\n"
         "sys.exit(f'imported: {heavy}' if heavy else 0)\n"

@@ -38,11 +38,6 @@ def test_sampling_under_speculation_keeps_its_temperature(promoted):
     assert "repaired the CPU expand kernel" in promoted("local", "logs").stdout
 
 
-def test_the_engine_accepts_the_configuration_that_preflight_writes(promoted):
-    done = promoted("preflight", "--spec", "ngram", "--set", "num_speculative_tokens=3", "--ask-engine", timeout=300)
-    assert "engine: accepted" in done.stderr
-
-
 def test_an_engine_that_has_answered_leaves_the_cores_alone(promoted):
     """Unrepaired, two of its processes spin for a second after each answer, on the cores of the engine asked next."""
 

@@ -14,19 +14,17 @@ from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.manifest import Service
-from mpctl.methods.validate import Opinion, engine_opinion
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 from mpctl.staging.modes import document_of
 
 
 @dataclass(frozen=True)
 class PreflightAnswer:
-    """A checked change. ``opinion``: of the installed vLLM, where it was asked."""
+    """A checked change."""
 
     name: str
     namespace: str
     change: Change
-    opinion: Opinion | None = None
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
@@ -41,7 +39,6 @@ class PreflightAnswer:
             "match": [dict(c.__dict__) for c in change.checked.checks],
             "staging": {"mode": staging.mode, "path": staging.path} if staging else None,
             "kvPoolTokens": pool_record(change.checked.memory),
-            "engine": dict(self.opinion.__dict__) if self.opinion else None,
         }
 
 
@@ -51,9 +48,7 @@ def preflight(source: Source, request: PreflightRequest) -> PreflightAnswer:
     Raises:
         InputError: the request or the manifest cannot be used.
     """
-    change = prepare(source, request.speculation)
-    opinion = engine_opinion(change.spec.config() or {}) if request.ask_engine else None
-    return PreflightAnswer(source.name, source.namespace, change, opinion)
+    return PreflightAnswer(source.name, source.namespace, prepare(source, request.speculation))
 
 
 def _single_storage(service: Service) -> str:

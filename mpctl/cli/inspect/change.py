@@ -61,7 +61,7 @@ def preflight(context: CliContext, /, name: str | None, request: PreflightReques
     \b
     Examples:
       mpctl preflight --spec eagle3 --draft /models/head
-      mpctl preflight --spec ngram --ask-engine -o json
+      mpctl preflight --spec ngram -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
     from mpctl.app.inspect.preflight import preflight as check
@@ -152,8 +152,6 @@ def _remarks(context: CliContext, checked: PreflightAnswer) -> None:
     if folds:
         names = ", ".join(line.partition(":")[0] for line in lacking)
         terminal.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
-    if checked.opinion is not None:
-        terminal.note(f"engine: {checked.opinion.verdict} {checked.opinion.message}".rstrip())
 
 
 def preflight_text(change: Change, *, wide: bool) -> str:

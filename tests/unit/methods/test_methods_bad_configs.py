@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.methods import ServiceFacts, build, from_config, preflight_findings, validate
-from mpctl.methods.validate import engine_opinion
+from mpctl.methods import ServiceFacts, build, from_config, preflight_findings
 
 CAPTURED = Path(__file__).parents[2] / "data" / "vllm" / "bad_configs_0.32.0.txt"
 LINE = re.compile(r"""^(?P<quote>['"])(?P<label>.+)(?P=quote)\s+[\d.]+s (?P<verdict>.+)$""")
@@ -149,51 +148,3 @@ def test_we_agree_with_the_engine_or_say_why_not(label):
 def test_without_a_method(label):
     config, method = WITHOUT_METHOD[label]
     assert from_config(config).method == method
-
-
-@pytest.mark.parametrize("config", [{"method": "eagle3", "model": "/d"}, {"method": "lilicorr"}, {}])
-def test_the_engine_is_not_asked_about_what_needs_a_model(config, monkeypatch):
-    monkeypatch.setattr(validate.importlib, "import_module", lambda name: pytest.fail("imported"))
-    assert engine_opinion(config).verdict == "not_judged"
-
-
-class Pydantic(ValueError):
-    def errors(self):
-        return [{"loc": ("num_speculative_tokens",), "msg": "Input should be greater than 0"}]
-
-
-class Broken(ValueError):
-    def errors(self):
-        raise RuntimeError
-
-
-@pytest.mark.parametrize(
-    ("raised", "verdict", "message"),
-    [
-        (None, "accepted", ""),
-        (Pydantic(), "refused", "num_speculative_tokens: Input should be greater than 0"),
-        (Broken("first\nsecond"), "refused", "first"),
-        (ImportError("Arctic Inference is required"), "not_judged", "Arctic Inference is required"),
-        (NotImplementedError(), "refused", "NotImplementedError"),
-    ],
-)
-def test_the_engines_opinion_in_one_line(raised, verdict, message, monkeypatch):
-    entries = {}
-
-    def made(**given):
-        entries.update(given)
-        if raised:
-            raise raised
-
-    monkeypatch.setattr(validate.importlib, "import_module", lambda name: type("M", (), {"SpeculativeConfig": made}))
-    opinion = engine_opinion({"method": "ngram", "num-speculative-tokens": 5})
-    assert (opinion.verdict, opinion.message) == (verdict, message)
-    assert entries == {"method": "ngram", "num_speculative_tokens": 5}
-
-
-def test_no_engine_no_opinion(monkeypatch):
-    def missing(name):
-        raise ModuleNotFoundError(f"No module named {name!r}")
-
-    monkeypatch.setattr(validate.importlib, "import_module", missing)
-    assert engine_opinion({"method": "ngram"}).verdict == "not_judged"

@@ -1,1 +1,0 @@
-"""Commands that work on a whole cluster."""
