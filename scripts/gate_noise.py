@@ -21,7 +21,7 @@ from mpctl.gate.assess import LEAST_CHANCE
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import SHARE_TAIL
 from mpctl.stats.sequential import FIRST_LOOK, nominal_levels
-from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, rounds
+from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
 Array = NDArray[np.float64]
 Times = tuple[Array, Array]  # time to first token and time per later token: measurement, round, prompt
@@ -132,7 +132,7 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
             stalled = rng.random(shape) < truth.stalls
             own[1] *= np.where(stalled, 1 + 9 * rng.pareto(1.2, shape), 1.0)
         if candidate:
-            shared[:, 0] *= truth.cold
+            shared *= np.array([cold_factor(truth, repeat) for repeat in range(shape[1])])[None, :, None]
             own[1] *= np.where(rng.random(shape) < truth.hit, truth.hit_factor, 1.0)
         factor = truth.tpot if candidate else 1.0
         arms.append((truth.ttft_ms * shared * own[0], TPOT_MS * factor * shared * prompt * own[1]))

@@ -45,12 +45,13 @@ Make = Callable[[int], Run]
 
 @dataclass(frozen=True)
 class Trick:
-    """``now``: the verdict over so many simulated measurements."""
+    """``now``: the verdict over so many simulated measurements; ``sure``: a tenth of them is enough."""
 
     number: str
     what: str
     before: str
     now: Callable[[int], str]
+    sure: bool = False
 
 
 def truth(**changes: object) -> Truth:
@@ -162,23 +163,25 @@ def failing(baseline: float, candidate: float) -> Make:
     return make
 
 
-def simulated(*, policy: Policy | None = None, count: int = ROUNDS, **kind: object) -> Make:
-    return lambda seed: run_of(blocks_of(truth(**kind), seed, count), policy=policy)
+def in_numpy(pod_gap: float, attempts: int = 1, **kind: object) -> Callable[[int], str]:
+    """The verdicts of ten times as many measurements, by the copy of the gate in NumPy; ``attempts``: as often is a
+    pair measured, until a measurement decides."""
+
+    def judged(repetitions: int) -> str:
+        noise, count = truth(**kind), 10 * repetitions
+        before = gate_noise.sent_before(noise, count, np.random.default_rng(31))
+        outcomes, used = gate_noise.verdicts(*gate_noise.measured(noise, count, 29), before=before, pod_gap=pod_gap)
+        outcomes = outcomes.reshape(-1, attempts)
+        first = outcomes[np.arange(len(outcomes)), (outcomes != 0).argmax(1)]
+        after = f"; {used.mean():.0f} rounds" if attempts == 1 else ""
+        return f"promoted {(first == 1).mean():.1%}, rejected {(first == -1).mean():.1%}{after}"
+
+    return judged
 
 
 def stalling(share: float, factor: float) -> Callable[[int], str]:
-    """Some prompts are slower on the candidate alone, before the rounds as well; the others take 0.6x. In NumPy, ten
-    times as many measurements."""
-
-    def judged(repetitions: int) -> str:
-        kind, count = truth(tpot=0.6, hit=share, hit_factor=factor), 10 * repetitions
-        before = gate_noise.sent_before(kind, count, np.random.default_rng(31))
-        outcomes, used = gate_noise.verdicts(*gate_noise.measured(kind, count, 29), before=before)
-        return (
-            f"promoted {(outcomes == 1).mean():.1%}, rejected {(outcomes == -1).mean():.1%}; {used.mean():.0f} rounds"
-        )
-
-    return judged
+    """Some prompts are slower on the candidate alone, before the rounds as well; the others take 0.6x."""
+    return in_numpy(Policy().max_pod_gap, tpot=0.6, hit=share, hit_factor=factor)
 
 
 def open_loop(requests: int, count: int) -> Make:
@@ -390,18 +393,6 @@ def stopped(share: float, correlation: float) -> Callable[[int], str]:
     return judged
 
 
-def retried(repetitions: int) -> str:
-    """Equal engines measured up to five times, until one measurement decides."""
-    outcomes = Counter[Outcome]()
-    for number in range(repetitions):
-        for attempt in range(5):
-            verdict, _ = ended(simulated(tpot=1.0, policy=EQUAL)(5 * number + attempt))
-            if verdict.outcome is not Outcome.UNDECIDED:
-                outcomes[verdict.outcome] += 1
-                break
-    return f"decided {outcomes.total() / repetitions:.0%}, promoted {outcomes[Outcome.PROMOTE] / repetitions:.0%}"
-
-
 def reset_counters(_: int) -> str:
     """Two engines behind one address, of which one was reset between the readings; both yield 2.5 tokens per step."""
 
@@ -436,12 +427,14 @@ TRICKS = (
         "open loop, 12/s, 4 slots for 8, the plan's 2 requests a block",
         "promoted, round 8",
         verdicts(open_loop(PROMPTS, ROUNDS)),
+        sure=True,
     ),
     Trick(
         "1, S5",
         "the same, 96 requests a block",
         "time per token 2.37x, not shown at 4 a block",
         verdicts(open_loop(96, 12)),
+        sure=True,
     ),
     Trick(
         "2, S4",
@@ -468,6 +461,7 @@ TRICKS = (
         "equal texts at the same time, 20 % more tokens by usage",
         "promoted, round 8",
         verdicts(with_candidate(truth(tpot=1.0), more_tokens)),
+        sure=True,
     ),
     Trick(
         "7, S10",
@@ -476,52 +470,58 @@ TRICKS = (
         verdicts(with_candidate(truth(), late_first_tokens)),
     ),
     Trick(
-        "9", "sampler takes the likeliest token, temperature 0.7", "promoted, round 8", faulty("tokens taken greedily")
+        "9",
+        "sampler takes the likeliest token, temperature 0.7",
+        "promoted, round 8",
+        faulty("tokens taken greedily"),
+        sure=True,
     ),
-    Trick("9", "sampler uses one seed, temperature 0.7", "promoted, round 8", faulty("seed used again")),
+    Trick("9", "sampler uses one seed, temperature 0.7", "promoted, round 8", faulty("seed used again"), sure=True),
     Trick(
         "10",
         "candidate 30 % slower at first, for 3 rounds, then equal",
         "rejected 11 %",
-        verdicts(simulated(tpot=1.0, cold=1.3, settling=3.0, policy=EQUAL)),
+        in_numpy(0.0, tpot=1.0, cold=1.3, settling=3.0),
     ),
     Trick(
         "10",
         "candidate 100 % slower at first, for 3 rounds",
         "rejected 43 %",
-        verdicts(simulated(tpot=1.0, cold=2.0, settling=3.0, policy=EQUAL)),
+        in_numpy(0.0, tpot=1.0, cold=2.0, settling=3.0),
     ),
     Trick(
         "10",
         "the same, 10 %, on a GPU",
         "rejected 28 %",
-        verdicts(simulated(tpot=1.0, cold=1.1, settling=3.0, policy=EQUAL, **GPU)),
+        in_numpy(0.0, tpot=1.0, cold=1.1, settling=3.0, **GPU),
     ),
     Trick(
         "11, S1",
         "equal arms, first block of a round 10 % slower, GPU, 12x64",
         "decided 14 %",
-        verdicts(simulated(count=12, tpot=1.0, waking=1.1, prompts=64, policy=EQUAL, **GPU)),
+        in_numpy(0.0, tpot=1.0, waking=1.1, prompts=64, **GPU),
     ),
     Trick(
         "11, S1",
         "the same, the default plan",
         "decided 10 %",
-        verdicts(simulated(tpot=1.0, waking=1.1, policy=EQUAL, **GPU)),
+        in_numpy(0.0, tpot=1.0, waking=1.1, **GPU),
     ),
     Trick(
         "12",
         "a second pod answers from round 10 on",
         "undecided: tokens",
         verdicts(with_candidate(truth(), half_counted)),
+        sure=True,
     ),
     Trick(
         "13",
         "four prompts again and again",
         "undecided: repeats",
         verdicts(with_candidate(truth(), four_prompts)),
+        sure=True,
     ),
-    Trick("13", "every greedy text is another", "rejected: outputs", verdicts(other_texts(1.0))),
+    Trick("13", "every greedy text is another", "rejected: outputs", verdicts(other_texts(1.0)), sure=True),
     Trick(
         "14",
         "the client's clock jumps by a day, equal arms",
@@ -532,15 +532,21 @@ TRICKS = (
         "15",
         "equal arms, rhythm of 2 blocks, 20 %, 12x8",
         "decided 6.5 %",
-        verdicts(simulated(count=12, tpot=1.0, prompts=8, period=2.0, amplitude=0.2, policy=EQUAL)),
+        in_numpy(0.0, tpot=1.0, prompts=8, period=2.0, amplitude=0.2),
     ),
     Trick(
         "16",
         "a class of 1 % with answers 1.5x as long",
         "rejected, called failed requests and different texts",
         verdicts(two_classes({}, {"longer": 1.5, "tpot": 1.0}, 0.01)),
+        sure=True,
     ),
-    Trick("17", "equal arms, measured up to five times until one decides", "decided 18 %, promoted 9 %", retried),
+    Trick(
+        "17",
+        "equal arms, measured up to five times until one decides",
+        "decided 18 %, promoted 9 %",
+        in_numpy(0.0, attempts=5, tpot=1.0),
+    ),
     Trick(
         "18",
         "temperature 0.7, twice as fast, lengths vary by sd of log 0.4",
@@ -572,9 +578,13 @@ TRICKS = (
         "a baseline that knows the prompts",
         "undecided, after 24 of 24 rounds",
         verdicts(with_candidate(truth(), cached(0.99, 0.0))),
+        sure=True,
     ),
     Trick(
-        "S10", "all limits 1.0 without slack, equal arms", "decided 5.5 %", verdicts(simulated(tpot=1.0, policy=STRICT))
+        "S10",
+        "all limits 1.0 without slack, equal arms",
+        "decided 5.5 %",
+        verdicts(with_candidate(truth(tpot=1.0), list, policy=STRICT)),
     ),
     Trick(
         "S10",
@@ -608,4 +618,5 @@ def tricks(repetitions: int, chosen: str) -> None:
     print("| | trick | before | now |\n|---|---|---|---|")
     for trick in TRICKS:
         if chosen in f"{trick.number} {trick.what}":
-            print(f"| {trick.number} | {trick.what} | {trick.before} | {trick.now(repetitions)} |", flush=True)
+            now = trick.now(max(repetitions // 10, 1) if trick.sure else repetitions)
+            print(f"| {trick.number} | {trick.what} | {trick.before} | {now} |", flush=True)

@@ -78,7 +78,7 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
             shared = np.exp(rng.normal(0.0, truth.block_sigma)) * machine[2 * repeat + order.index(arm)]
             noise = _requests(truth, rng)
             if arm == CANDIDATE:
-                shared = shared * _cold(truth, repeat)
+                shared = shared * cold_factor(truth, repeat)
             ttft = truth.ttft_ms * shared * noise[0]
             tpot = TPOT_MS * factor * shared * prompt * noise[1]
             if arm == CANDIDATE and truth.hit:
@@ -87,7 +87,8 @@ def rounds(truth: Truth, count: int, seed: int) -> Iterator[tuple[Block, Block]]
         yield blocks[0], blocks[1]
 
 
-def _cold(truth: Truth, repeat: int) -> float:
+def cold_factor(truth: Truth, repeat: int) -> float:
+    """By how much the candidate is slower in a round because it still warms up."""
     if not truth.settling:
         return 1.0 if repeat else truth.cold
     return 1.0 + (truth.cold - 1.0) * math.exp(-repeat / truth.settling)
