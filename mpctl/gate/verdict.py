@@ -41,9 +41,9 @@ class CellVerdict:
         return tuple(r.message for r in self.rules if r.outcome is outcome)
 
     @property
-    def broken(self) -> bool:
-        """True when answers fail or differ from the baseline's, for which no speed elsewhere compensates."""
-        return any(r.outcome is Outcome.FAIL and _is_about_answers(r) for r in self.rules)
+    def broken(self) -> tuple[str, ...]:
+        """The failed rules about answers, for which no speed elsewhere compensates."""
+        return tuple(r.rule for r in self.rules if r.outcome is Outcome.FAIL and _is_about_answers(r))
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,8 @@ def join(cells: tuple[CellVerdict, ...], analysis: Analysis) -> Verdict:
     if any(c.order is ArmOrder.SEPARATE for c in analysis.cells):
         summary += "; the arms were not measured in turns, and the intervals are widened for it"
     if broken and rejected <= allowed:
-        summary += "; failed requests and different texts are not weighted by their share"
+        names = ", ".join(dict.fromkeys(name for c in broken for name in c.broken))
+        summary += f"; rules about answers are not weighted by a share: {names}"
     if rejected and outcome is Outcome.PROMOTE:
         most = formatting.limit(analysis.policy.max_rejected_share, "share")
         summary += f"; {formatting.share(rejected, 0)} of the traffic is slower (at most {most})"

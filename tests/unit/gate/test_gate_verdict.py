@@ -68,10 +68,10 @@ def test_no_share_is_small_enough_to_be_answered_wrong():
         else b
         for b in cell_blocks("chat", 2.4)
     ]
-    for chat in (other, failing):
+    for chat, rule in ((other, "outputs"), (failing, "errors")):
         verdict = judged(EDITS, chat, shares={"edits": 0.99, "chat": 0.01})
         assert verdict.outcome is REJECT
-        assert verdict.summary.endswith("; failed requests and different texts are not weighted by their share")
+        assert verdict.summary.endswith(f"; rules about answers are not weighted by a share: {rule}")
         assert any("chat, 1 at once: " in reason for reason in verdict.reasons)
 
 
