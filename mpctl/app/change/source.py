@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mpctl import commands
 from mpctl.app.files import read_file
 from mpctl.app.session.base import Edit, Source
 from mpctl.manifest import Service, load_one, load_values, select
@@ -18,23 +19,17 @@ if TYPE_CHECKING:
 
 
 _STACK, _KAITO = "https://github.com/vllm-project/production-stack", "https://github.com/kaito-project/kaito"
-# Kinds whose controller leaves pods as they are when only their engine's arguments change: why, source, what to do.
+_CONFIG = ("KAITO restarts no pod when a ConfigMap changes", f"{_KAITO}, ComputeHash (2026-08)")
+# Kinds whose controller leaves pods as they are when only their engine's arguments change: why, source, what replaces
+# the pods.
 _LEFT_ALONE = {
     "VLLMRuntime": (
         "its operator compares other fields, and writes changed arguments together with one of them alone",
         f"{_STACK}, deploymentNeedsUpdate (2026-08)",
-        "'mpctl rollout' makes it write them; with other tools 'kubectl delete deployment {name}' does, with downtime",
+        "delete deployment {}",
     ),
-    "Workspace": (
-        "KAITO restarts no pod when a ConfigMap changes",
-        f"{_KAITO}, ComputeHash (2026-08)",
-        "'kubectl rollout restart statefulset {name}' afterwards",
-    ),
-    "InferenceSet": (
-        "KAITO restarts no pod when a ConfigMap changes",
-        f"{_KAITO}, ComputeHash (2026-08)",
-        "'kubectl rollout restart statefulset NAME' afterwards, of each Workspace of {name}",
-    ),
+    "Workspace": (*_CONFIG, "rollout restart statefulset {}"),
+    "InferenceSet": (*_CONFIG, "delete pods -l inferenceset.kaito.sh/created-by={}"),
 }
 
 
@@ -90,8 +85,11 @@ class FileSource(Source):
             kind = _LEFT_ALONE.get(self._service.kind)
             if kind is None:
                 return ()
-            reason, origin, todo = kind
-            return (Finding("pods-left-alone", "warn", reason, origin, todo.format(name=self.name)),)
+            reason, origin, words = kind
+            todo = (
+                f"'{commands.kubectl(*words.format(self.name).split(), namespace=self.namespace)}' once it is applied"
+            )
+            return (Finding("pods-left-alone", "warn", reason, origin, todo),)
         pod, container = read
         limits = []
         if self._service.kind == "InferenceService":
