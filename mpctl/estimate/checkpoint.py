@@ -49,7 +49,7 @@ class ModelFacts:
     own draft, 0 where the configuration names none; ``medusa_heads`` how many
     tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
     ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
-    ``shape`` the dimensions, None where incomplete.
+    ``shape`` the dimensions, None where incomplete; ``dtype`` of the weights.
     """
 
     name: str | None = None
@@ -78,6 +78,7 @@ class ModelFacts:
     architectures: tuple[str, ...] | None = None
     block_size: int | None = None
     shape: Shape | None = None
+    dtype: str | None = None
 
     @property
     def weight_gib(self) -> float | None:
@@ -165,6 +166,7 @@ def describe_model(
         architectures=(tuple(map(str, config.get("architectures") or [])) or None) if head else None,
         block_size=_block_size(config),
         shape=shape_of(config),
+        dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
 
 
@@ -199,6 +201,11 @@ def _scheme(group: object) -> str | None:
     inputs = group.get("input_activations")
     activations = inputs.get("num_bits") if isinstance(inputs, Mapping) else 16
     return f"{weights.get('type')} w{weights.get('num_bits')}a{activations}"
+
+
+def _dtype(config: Mapping[str, Any]) -> str | None:
+    value = config.get("dtype") or config.get("torch_dtype")
+    return value.removeprefix("torch.") if isinstance(value, str) else None
 
 
 def _kv_dtype(quantized: Mapping[str, Any]) -> str | None:

@@ -15,6 +15,7 @@ from mpctl.estimate.shape import Shape, model_shape
 from mpctl.manifest import EngineCommand, Service, plain_secrets
 from mpctl.methods import Finding, ServiceFacts, from_config, parse_version
 from mpctl.methods.preflight.known_bad import shipped_known_bad
+from mpctl.methods.preflight.nixl import KvEnd
 from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
 
 _REPOSITORY = re.compile(r"[\w.-]+/[\w.-]+")
@@ -80,13 +81,47 @@ def facts_of(
         quantization=_quantization(command.get("quantization"), target),
         draft_quantization=draft.quantization,
         temperature=temperature,
-        has_prefill=service.has_prefill,
+        decode_end=_kv_end(command, engine_version or service.image, service.model, target),
+        prefill_ends=tuple(
+            _kv_end(EngineCommand(argv), service.prefill_image or engine_version or service.image, None, target)
+            for argv in service.prefill_args
+        ),
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
         plain_secrets=plain_secrets(service.env, command.argv),
         concurrency=concurrency,
         v2_runner=runs_v2(service, engine_log),
         device=read_log(engine_log or "").device,
+    )
+
+
+_DISABLED = "disable-hybrid-kv-cache-manager"
+
+
+def _kv_end(command: EngineCommand, engine: str | None, model: str | None, target: ModelFacts) -> KvEnd:
+    """An engine as NIXL compares it with others. vLLM decides over layers of several kinds by their classes, and over
+    dtypes of 32 bits by the device: then dimensions and dtype stay unknown."""
+    dtype = command.get("dtype")
+    if dtype in (None, "auto"):
+        dtype = target.dtype if target.dtype in ("bfloat16", "float16") else None
+    named = command.flags().keys() & {f"--{_DISABLED}", f"--no-{_DISABLED}"}
+    connector = " ".join(
+        value or "" for flag, value in command.flags().items() if flag.startswith("--kv-transfer-config")
+    )
+    alone = "Nixl" in connector and "Multi" not in connector
+    cache = command.get("kv-cache-dtype")
+    shape = None if target.shape is None or target.shape.hybrid or command.get("hf-overrides") else target.shape
+    return KvEnd(
+        engine=engine,
+        model=command.model or model,
+        dtype=dtype,
+        cache_dtype=cache or "auto",
+        hybrid_manager=not command.has(_DISABLED) if named or alone else None,
+        backend=command.get("attention-backend"),
+        push="NixlPush" in connector,
+        kv_heads=None if shape is None else shape.kv_heads,
+        head_size=None if shape is None else shape.head_dim,
+        layers=None if shape is None else shape.layers,
     )
 
 

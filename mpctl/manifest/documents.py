@@ -105,7 +105,9 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     def again(text: str, file: str) -> tuple[Service, ...]:
         return load_values(text, key, file=file)
 
-    return tuple(read_values(root, layout, text, Origin(documents[0], 0, i, again)) for i, layout in enumerate(engines))
+    return tuple(
+        read_values(root, layout, text, Origin(documents[0], 0, i, again), engines) for i, layout in enumerate(engines)
+    )
 
 
 def select(services: Sequence[Service], name: str | None) -> Service:
@@ -113,8 +115,9 @@ def select(services: Sequence[Service], name: str | None) -> Service:
     names = [service.name for service in services]
     listed = ", ".join(names) or "none"
     if name is None:
-        if len(services) == 1:
-            return services[0]
+        decoding = [service for service in services if not service.fills_prompts] or services
+        if len(decoding) == 1:
+            return decoding[0]
         raise InputError(f"{len(services)} services found: {listed}", hint="name one of them")
     matches = [service for service in services if service.name == name]
     if len(matches) == 1:

@@ -28,6 +28,7 @@ from mpctl.manifest.text.yaml_tree import at, contents
 DRAFT_MOUNT = "/mnt/mpctl/draft"
 VOLUME = "mpctl-draft"
 Change = Callable[[dict[str, Any], dict[str, Any]], None]
+Home = tuple[View, View, int]  # the mapping of a pod, that of the engine in it, and the number of their document
 
 
 def with_entry(service: Service, uri: str) -> Service:
@@ -36,7 +37,7 @@ def with_entry(service: Service, uri: str) -> Service:
     Raises:
         InputError: it is mounted already, or the manifest's form cannot be edited.
     """
-    predictor, _ = _homes(service)
+    predictor, _, _ = _homes(service)[0]
     if any(storage.mount_path == DRAFT_MOUNT for storage in service.storage):
         raise predictor.error(f"{DRAFT_MOUNT} is already mounted", hint="roll the draft back first")
     editor = _editor(service)
@@ -68,12 +69,13 @@ def with_claim(service: Service, claim: str, sub_path: str) -> Service:
     Raises:
         InputError: a volume of that name exists, or the manifest's form cannot be edited.
     """
-    predictor, home = _homes(service)
     volume = {"name": VOLUME, "persistentVolumeClaim": {"claimName": claim, "readOnly": True}}
     mount = {"name": VOLUME, "mountPath": DRAFT_MOUNT, "subPath": sub_path, "readOnly": True}
     editor = _editor(service)
     # The inner one first: both may end at the same place of the text.
-    for view, key, item in ((home, "volumeMounts", mount), (predictor, "volumes", volume)):
+    lists = ((view, key, item) for pod, home, _ in _homes(service)
+             for view, key, item in ((home, "volumeMounts", mount), (pod, "volumes", volume)))  # fmt: skip
+    for view, key, item in lists:
         present = view.get(key)
         if present is None:
             _add_list(editor, view, key, item)
@@ -97,14 +99,11 @@ def without_draft(service: Service) -> Service:
     """
     if service.source is None or service.source.pod is None:
         return service
-    predictor, home = _homes(service)
     editor = _editor(service)
-    for view, key, field, value in (
-        (predictor, "storageUris", "mountPath", DRAFT_MOUNT),
-        (predictor, "volumes", "name", VOLUME),
-        (home, "volumeMounts", "name", VOLUME),
-    ):
-        _drop_item(editor, view, key, field, value)
+    for pod, home, _ in _homes(service, every=False):
+        _drop_item(editor, pod, "storageUris", "mountPath", DRAFT_MOUNT)
+        _drop_item(editor, pod, "volumes", "name", VOLUME)
+        _drop_item(editor, home, "volumeMounts", "name", VOLUME)
     if not editor.cuts:
         return service
 
@@ -136,7 +135,7 @@ def _undoable(before: Service, after: Service) -> Service:
     except InputError:
         restored = None
     if restored != before.text:
-        raise _homes(before)[0].error(
+        raise _homes(before)[0][0].error(
             "a draft staged here could not be removed again byte for byte",
             hint="write the volumes and mounts in block form, and end every line alike",
         )
@@ -152,13 +151,23 @@ def _drop(home: dict[str, Any], key: str, field: str, value: str) -> None:
         home[key] = others
 
 
-def _homes(service: Service) -> tuple[View, View]:
-    """The mapping of the pod (a predictor, or the spec of a pod template) and the mapping of the engine in it."""
-    if service.source is None or service.source.pod is None:
+def _homes(service: Service, *, every: bool = True) -> list[Home]:
+    """The mappings of the pods that load a draft (a predictor, or the spec of a pod template), the service's own first,
+    then those of its prefill pods. ``every``: refuse where one of them has no storage that can be changed."""
+    assert service.source is not None
+    source = service.source
+    ends = [(source.pod, source.engine.home, source.origin.number)]
+    ends += [(prefill.pod, prefill.engine.home, prefill.number) for prefill in source.prefill]
+    homes = [(pod, home, number) for pod, home, number in ends if pod is not None]
+    if source.pod is None or (every and len(homes) < len(ends)):
+        whose = "" if source.pod is None else "prefill of "
         raise InputError(
-            f"{service.kind} {service.name} has no storage that can be changed", file=service.file, line=service.line
+            f"{whose}{service.kind} {service.name} has no storage that can be changed",
+            file=service.file,
+            line=service.line,
+            hint="give it a pod template with the engine's container",
         )
-    return service.source.pod, service.source.engine.home
+    return homes
 
 
 def _editor(service: Service) -> Editor:
@@ -172,21 +181,21 @@ def _editor(service: Service) -> Editor:
 def _verified(service: Service, editor: Editor, change: Change) -> Service:
     """Read the edited text; refuse it when it is not exactly the change to the data that was meant."""
     assert service.source is not None
-    origin = service.source.origin
-    predictor, home = _homes(service)
+    origin, homes = service.source.origin, _homes(service, every=False)
     text = editor.result()
     again = None
     try:
         wanted, after = copy.deepcopy(contents(service.text, service.file)), contents(text, service.file)
-        change(*(at(wanted[origin.number], view.path) for view in (predictor, home)))
-        for documents in (wanted, after):  # a list that is left empty goes with its key, or stays as []
-            _forget_empty(*(at(documents[origin.number], view.path) for view in (predictor, home)))
+        for pod, home, number in homes:
+            change(*(at(wanted[number], view.path) for view in (pod, home)))
+            for documents in (wanted, after):  # a list that is left empty goes with its key, or stays as []
+                _forget_empty(*(at(documents[number], view.path) for view in (pod, home)))
         if wanted == after:
             again = origin.load(text, service.file)[origin.index]
     except (InputError, IndexError, KeyError, TypeError):
         again = None
     if again is None:
-        raise predictor.error(
+        raise homes[0][0].error(
             "the storage cannot be changed here without changing something else",
             hint="write the predictor in block form without anchors, or stage the draft by hand and name its path",
         )

@@ -38,6 +38,21 @@ class Origin:
 
 
 @dataclass(frozen=True)
+class PrefillPods:
+    """Pods that fill the prompts of a service's own, which decode: the two exchange KV cache.
+
+    A draft with KV cache of its own is needed at both ends. ngram and suffix have none, and draft while decoding alone.
+    """
+
+    engine: Engine
+    document: Document
+    number: int  # of the document in its file
+    pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
+    inherited: tuple[str, ...] = ()  # arguments from below the manifest
+    obstacle: InputError | None = None  # why no setting can be added or removed here
+
+
+@dataclass(frozen=True)
 class ManifestSource:
     """The place of a service in its file, and of its engine's words."""
 
@@ -46,6 +61,7 @@ class ManifestSource:
     pod: View | None = None  # the mapping that holds the pod's volumes, None where a draft cannot be mounted
     peers: tuple[Engine, ...] = ()  # engines of the service's other pods, which need the same setting
     obstacle: InputError | None = None  # why no setting can be added or removed here
+    prefill: tuple[PrefillPods, ...] = ()  # edited with the service's own engine
 
 
 @dataclass(frozen=True)
@@ -66,7 +82,9 @@ class Service:
     line: int
     runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
-    has_prefill: bool = False  # pods of its own fill prompts, and get no setting
+    prefill_args: tuple[tuple[str, ...], ...] = ()  # command lines of the pods that fill prompts for this service's
+    prefill_image: str | None = None  # where it is not the service's own
+    fills_prompts: bool = False  # for the decode pods of another service, with which it is edited
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
@@ -83,18 +101,26 @@ class Service:
                     "the pods of this engine have different speculative settings",
                     hint="write the same --speculative-config for the leader and the workers",
                 )
+        for prefill in self._source.prefill:
+            if not _fits(setting.read(prefill.engine), speculation, (*prefill.inherited, *prefill.engine.command.argv)):
+                raise prefill.engine.home.error(
+                    "prefill and decode pods have different speculative settings: decode pods refuse their KV cache",
+                    hint="write the same --speculative-config for both, or none",
+                )
         return speculation
 
     def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
 
         ``style``: the spelling; None keeps the one in use (JSON when there is none). Only the bytes of the setting
-        change; that is verified by reading the result again. Raises :class:`InputError` when it cannot be done.
+        change; that is verified by reading the result again. Pods that fill prompts get the setting where they have one
+        already, and where its draft has KV cache. Raises :class:`InputError` when it cannot be done.
         """
         wanted = None if config is None else setting.check(config)
-        edited = self
-        for number in range(1 + len(self._source.peers)):
-            edited = edited._with_setting(number, wanted, style)
+        edited, own = self, 1 + len(self._source.peers)
+        for number, engine in enumerate(self._engines()):
+            if number < own or setting.needs_both_ends(wanted) or setting.slots(engine):
+                edited = edited._with_setting(number, wanted, style)
         return edited
 
     def _with_setting(self, number: int, wanted: dict[str, Json] | None, style: Style | None) -> Service:
@@ -102,7 +128,7 @@ class Service:
         engine = self._engines()[number]
         slots = setting.slots(engine)
         if wanted is None and not slots:
-            self._require_no_inherited_setting()
+            self._require_no_inherited_setting(number)
             return self
         present = None if wanted is None else setting.read(engine)
         if wanted is not None and present is None and slots:
@@ -114,18 +140,19 @@ class Service:
             styles = {slot.kind for slot in slots}
             if style is None or styles == {style}:
                 return self
-        self._require_editable(wanted)
+        self._require_editable(number, wanted)
         self._require_json_below(wanted)
-        edited = self._verified(self._rewritten(engine, wanted, style), wanted, number)
+        edited = self._verified(self._rewritten(number, wanted, style), wanted, number)
         if wanted is not None and not slots:
             self._require_exact_undo(edited, number)
         return edited
 
-    def _rewritten(self, engine: Engine, wanted: dict[str, Json] | None, style: Style | None) -> str:
+    def _rewritten(self, number: int, wanted: dict[str, Json] | None, style: Style | None) -> str:
         """The file with another setting of one engine."""
+        engine = self._engines()[number]
         if engine.keyed is not None:
             return keyed.edited(self.text, engine, wanted, style)
-        editor = Editor(self.text, self._source.origin.document, engine)
+        editor = Editor(self.text, self._place(number)[0], engine)
         rewrite.apply(editor, wanted, style)
         return editor.result()
 
@@ -152,24 +179,39 @@ class Service:
                 hint="write every argument on a line of its own, and end every line alike",
             )
 
-    def _require_editable(self, wanted: dict[str, Json] | None) -> None:
-        if self._source.obstacle is not None:
-            raise self._source.obstacle
-        ended = next((token for token in self._source.engine.tokens if token.text == "--"), None)
+    def _require_editable(self, number: int, wanted: dict[str, Json] | None) -> None:
+        prefill, engine = self._prefill(number), self._engines()[number]
+        obstacle = self._source.obstacle if prefill is None else prefill.obstacle
+        if obstacle is not None:
+            raise obstacle
+        ended = next((token for token in engine.tokens if token.text == "--"), None)
         if wanted is not None and ended is not None:
             raise ended.item.error("words behind -- are no flags", hint="remove --")
         if self.kind == "LLMInferenceService" and "{{" in json.dumps(wanted):
-            raise self._source.engine.home.error(
+            raise engine.home.error(
                 "KServe executes {{ in any text of an LLMInferenceService as a template",
                 hint="remove {{ from the value",
             )
 
     def _engines(self) -> tuple[Engine, ...]:
-        return (self._source.engine, *self._source.peers)
+        source = self._source
+        return (source.engine, *source.peers, *(prefill.engine for prefill in source.prefill))
 
-    def _require_no_inherited_setting(self) -> None:
+    def _prefill(self, number: int) -> PrefillPods | None:
+        """The prefill pods of an engine; None for the service's own."""
+        own = 1 + len(self._source.peers)
+        return None if number < own else self._source.prefill[number - own]
+
+    def _place(self, number: int) -> tuple[Document, int]:
+        """The document of an engine, and its number in the file."""
+        prefill, origin = self._prefill(number), self._source.origin
+        return (origin.document, origin.number) if prefill is None else (prefill.document, prefill.number)
+
+    def _require_no_inherited_setting(self, number: int) -> None:
         """Refuse to remove a setting of a shared object, which other services may use."""
-        inherited = [flag.written for flag in parse(self.runtime_args)[0] if setting.is_speculative(flag)]
+        prefill = self._prefill(number)
+        arguments = self.runtime_args if prefill is None else prefill.inherited
+        inherited = [flag.written for flag in parse(arguments)[0] if setting.is_speculative(flag)]
         if inherited:
             shared = "LLMInferenceServiceConfig" if self.kind == "LLMInferenceService" else "ServingRuntime"
             raise self._source.engine.home.error(
@@ -219,7 +261,7 @@ class Service:
         """The data of the file but for the command line of one of the engines."""
         engine = self._engines()[number]
         documents = contents(self.text, self.file)
-        document = documents[self._source.origin.number]
+        document = documents[self._place(number)[1]]
         if engine.keyed is not None:
             path, _, key = engine.keyed.document.holder.path.partition(".")
             document[path][key] = keyed.without_setting(engine)
@@ -240,7 +282,21 @@ def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:
         taken = {i for slot in setting.slots(engine) for i in slot.indexes} if at_number == number else set()
         words.append([token.text for i, token in enumerate(engine.tokens) if i not in taken])
     bare = EngineCommand((), service.command.entrypoint)
-    return replace(service, text="", command=bare, line=0, source=None), words
+    return replace(service, text="", command=bare, prefill_args=(), line=0, source=None), words
+
+
+def _fits(prefill: dict[str, Json] | None, decode: dict[str, Json] | None, argv: tuple[str, ...]) -> bool:
+    """Return whether decode pods take the KV cache of prefill pods with these settings.
+
+    ``argv``: of the prefill pods. Only NIXL compares them, which KServe's presets use where nothing else is named; a
+    setting of a shared object is not compared here.
+    """
+    if setting.same(prefill, decode) or not (setting.needs_both_ends(prefill) or setting.needs_both_ends(decode)):
+        return True
+    flags = EngineCommand(argv).flags().items()
+    connector = " ".join(value or "" for flag, value in flags if flag.startswith("--kv-transfer-config")) or "nixl"
+    below = prefill is None and any(setting.is_speculative(flag) for flag in parse(argv)[0])
+    return below or "nixl" not in connector.lower()
 
 
 def model_of(engine: Engine, *inherited: tuple[str, ...]) -> str | None:

@@ -7,7 +7,7 @@ the objects, Helm rolls them, and the setting is undone by taking it out of the 
 chart                     arguments                                           a service is
 ========================  ==================================================  ======================
 vLLM production-stack     ``servingEngineSpec.modelSpec[].vllmConfig.extraArgs``  an entry of modelSpec
-llm-d modelservice        ``decode.containers[].args``                        the decode pool
+llm-d modelservice        ``decode.containers[].args``                        the decode pool, with ``prefill``
 KubeAI models             ``catalog.NAME.args``                               an entry of catalog
 ========================  ==================================================  ======================
 """
@@ -15,12 +15,13 @@ KubeAI models             ``catalog.NAME.args``                               an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.engine.locate import listed, locate
-from mpctl.manifest.service import ManifestSource, Origin, Service, model_of
+from mpctl.manifest.engine.locate import Engine, listed, locate
+from mpctl.manifest.kinds.disaggregated import End, Role, named_role, paired
+from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service, model_of
 from mpctl.manifest.text.view import View, text_of
 
 OPTION = "--chart-key"
@@ -36,6 +37,13 @@ class Layout:
     key: str
     model: str | None = None
     image: str | None = None
+    role: Role | None = None  # among engines that exchange KV cache
+
+    @property
+    def engine(self) -> Engine:
+        """The engine. A container of a chart may have a command; elsewhere the values have the arguments alone."""
+        whole = self.key == "args" and self.home.get("command") is not None
+        return locate(self.home) if whole else listed(self.home, self.key)
 
 
 def layouts(root: View) -> tuple[Layout, ...]:
@@ -74,8 +82,8 @@ def named(root: View, path: str) -> Layout:
     return Layout(path, here, steps[-1][0])
 
 
-def read(root: View, layout: Layout, text: str, origin: Origin) -> Service:
-    """The engine whose arguments are under one key.
+def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable[Layout] = ()) -> Service:
+    """The engine whose arguments are under one key. ``others``: further engines of the values.
 
     Raises:
         InputError: the value is no list.
@@ -84,9 +92,8 @@ def read(root: View, layout: Layout, text: str, origin: Origin) -> Service:
     value = home.get(key)
     if value is not None:
         _require_list(value)
-    # A container of a chart may have a command; elsewhere the values have the arguments alone.
-    engine = locate(home) if key == "args" and home.get("command") is not None else listed(home, key)
-    return Service(
+    engine = layout.engine
+    service = Service(
         kind="Values",
         name=layout.name,
         namespace=None,
@@ -101,6 +108,18 @@ def read(root: View, layout: Layout, text: str, origin: Origin) -> Service:
         line=home.node.line,
         source=ManifestSource(origin, engine),
     )
+    if layout.role is None:
+        return service
+    ends = (
+        End(end.name, None, end.role, end.model or model_of(end.engine), end.image, (_pods(end, origin),))
+        for end in others
+        if end.role is not None
+    )
+    return paired(service, layout.role, ends)
+
+
+def _pods(end: Layout, origin: Origin) -> PrefillPods:
+    return PrefillPods(end.engine, origin.document, origin.number)
 
 
 def _require_list(value: View) -> None:
@@ -120,17 +139,21 @@ def _production_stack(root: View) -> Iterator[Layout]:
         image = ":".join(filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag")))))
         model, config = text_of(engine.get("modelURL")), engine.get("vllmConfig")
         if config is not None:
-            yield Layout(name, config, "extraArgs", model, image or None)
+            role = named_role(text_of(engine.at("lmcacheConfig", "kvRole")))
+            yield Layout(name, config, "extraArgs", model, image or None, role)
 
 
 def _modelservice(root: View) -> Iterator[Layout]:
-    containers = root.at("decode", "containers")
     artifacts = root.get("modelArtifacts")
     model = None if artifacts is None else _of_hub(text_of(artifacts.get("uri")))
-    for container in () if containers is None else containers.items():
-        command = text_of(container.get("modelCommand"))
-        if command == "vllmServe" or "vllm" in (text_of(container.get("image")) or ""):
-            yield Layout("decode", container, "args", model, text_of(container.get("image")))
+    roles: tuple[Role, ...] = ("decode", "prefill")
+    for role in roles:
+        containers = root.at(role, "containers")
+        off = text_of(root.at(role, "create")) == "false"
+        for container in () if containers is None or (off and role == "prefill") else containers.items():
+            command, image = text_of(container.get("modelCommand")), text_of(container.get("image"))
+            if command == "vllmServe" or "vllm" in (image or ""):
+                yield Layout(role, container, "args", model, image, role)
 
 
 def _kubeai(root: View) -> Iterator[Layout]:

@@ -3,9 +3,9 @@
 The pod template is merged from KServe's presets, the configs in ``baseRefs`` in order, and the service; containers and
 variables merge by name, ``args`` and ``command`` replace each other as a whole. The presets (KServe 0.18 and later)
 pass ``VLLM_ADDITIONAL_ARGS`` and ``args`` of container ``main`` through ``eval``. So a new setting goes into the
-service's own args where it has some, else into its variable, and never into a shared config. Prefill pods are left
-alone: they generate one token. Workers (``spec.worker``) get the leader's setting. KServe rolls a change as its
-Deployment or LeaderWorkerSet; it is undone by writing the recorded object again.
+service's own args where it has some, else into its variable, and never into a shared config. Workers
+(``spec.worker``) get the leader's setting, and prefill pods (``spec.prefill``) where its draft has KV cache.
+KServe rolls a change as its Deployments or LeaderWorkerSets; it is undone by writing the recorded object again.
 """
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ from mpctl.manifest.engine.locate import VARIABLE, Engine, engine_of, environmen
 from mpctl.manifest.engine.recognition import require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
 from mpctl.manifest.kinds.pods import is_vllm
-from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
+from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service, Storage, model_of
 from mpctl.manifest.speculation.additional import CONTAINER
 from mpctl.manifest.text.view import View, text_of
 
 APIS = ("serving.kserve.io/v1alpha2", "serving.kserve.io/v1alpha1")
 CONFIG = "LLMInferenceServiceConfig"
 MOUNT = "/mnt/models"
-# The presets of a single node, a decode pool and a group of nodes, by the ends of their names.
-_SINGLE, _DECODE, _WORKERS = "config-llm-template", "config-llm-decode-template", "config-llm-worker-data-parallel"
+PREFILL = "prefill"
 
 
 @dataclass(frozen=True)
@@ -59,11 +58,12 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
             "spec.speculator sets speculation already", hint="remove it; mpctl edits the engine's arguments"
         )
     uri = text_of(spec.at("model", "uri")) or ""
-    engine, base, obstacle = _engine(spec, "template", file)
+    engine, base, obstacle = _engine(spec, spec, "template", file)
     peers: tuple[Engine, ...] = ()
     if spec.get("worker") is not None:
-        worker, _, of_worker = _engine(spec, "worker", file)
+        worker, _, of_worker = _engine(spec, spec, "worker", file)
         peers, obstacle = (worker,), obstacle or of_worker
+    prefill = _prefill(spec, name, file, origin)
     container = _main(spec.get("template"))
     inherited = _inherited(spec, name, engine, base)
     require_generation(spec, engine.command, uri)
@@ -89,26 +89,44 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
         line=root.node.line,
         runtime=", ".join(config for config, _ in base.containers) or None,
         runtime_args=inherited,
-        has_prefill=spec.get("prefill") is not None,
-        source=ManifestSource(origin, engine, spec.get("template") if container is not None else None, peers, obstacle),
+        prefill_args=tuple((*pods.inherited, *pods.engine.command.argv) for pods in prefill),
+        source=ManifestSource(
+            origin, engine, spec.get("template") if container is not None else None, peers, obstacle, prefill
+        ),
     )
 
 
-def _engine(spec: View, key: str, file: ManifestFile) -> tuple[Engine, _Base, InputError | None]:
-    """The engine of a pod template, the configs below it, and why it cannot be edited."""
-    base = _base(spec, key, file)
-    container = _main(spec.get(key))
+def _prefill(spec: View, name: str, file: ManifestFile, origin: Origin) -> tuple[PrefillPods, ...]:
+    """The prefill pods of a service, those of its leader first."""
+    part = spec.get(PREFILL)
+    pods = []
+    for key in ("template", "worker") if part is not None and part.get("worker") is not None else ("template",):
+        if part is not None:
+            engine, base, obstacle = _engine(spec, part, key, file)
+            inherited = _inherited(spec, name, engine, base)
+            mounted = part.get(key) if _main(part.get(key)) is not None else None
+            pods.append(PrefillPods(engine, origin.document, origin.number, mounted, inherited, obstacle))
+    return tuple(pods)
+
+
+def _engine(spec: View, part: View, key: str, file: ManifestFile) -> tuple[Engine, _Base, InputError | None]:
+    """The engine of a pod template, the configs below it, and why it cannot be edited.
+
+    ``part``: the mapping that has, or gets, the template under ``key``: ``spec``, or ``prefill`` in it.
+    """
+    base = _base(spec, part, key, file)
+    container = _main(part.get(key))
     if container is not None and container.get("command") is not None:
         return locate(container), base, None  # its own command: arguments are what vLLM gets
     command = base.get("command")
     if command is not None and not _evaluates(command[1]):
-        home = container if container is not None else spec
+        home = container if container is not None else part
         reason = home.error(
             f"{CONFIG} {command[0]} replaces the presets' command; whether arguments reach vLLM is decided there",
             hint="give container main of the service its own command and args",
         )
-        return engine_of(spec, key, container), base, reason
-    engine = engine_of(spec, key, container)
+        return engine_of(part, key, container), base, reason
+    engine = engine_of(part, key, container)
     return engine, base, _obstacle(spec, key, engine, base)
 
 
@@ -146,16 +164,22 @@ def _obstacle(spec: View, key: str, engine: Engine, base: _Base) -> InputError |
     return None
 
 
-def _base(spec: View, key: str, file: ManifestFile) -> _Base:
+def _preset(spec: View, part: View) -> str:
+    """The end of the name of KServe's preset for a part: of one node, or of a group; of decode pods, or prefill."""
+    role = "prefill-" if part is not spec else "decode-" if spec.get(PREFILL) is not None else ""
+    return f"config-llm-{role}{'template' if part.get('worker') is None else 'worker-data-parallel'}"
+
+
+def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
     configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
     refs = spec.get("baseRefs")
     names = [reference.need("name").text() for reference in (() if refs is None else refs.items())]
-    wanted = _WORKERS if spec.get("worker") is not None else _DECODE if spec.get("prefill") is not None else _SINGLE
+    wanted = _preset(spec, part)
     order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
     containers = []
     for name in order:
         root = configs.get(name)
-        main = None if root is None else _main(root.at("spec", key))
+        main = None if root is None else _main(root.at("spec", *(() if part is spec else (PREFILL,)), key))
         if main is not None:
             containers.append((name, main))
     return _Base(tuple(containers), tuple(name for name in names if name not in configs))

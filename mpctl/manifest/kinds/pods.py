@@ -17,7 +17,7 @@ A change is undone by writing the recorded template again. A document without a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from mpctl.errors import InputError
@@ -30,7 +30,8 @@ from mpctl.manifest.engine.recognition import (
     require_generation,
 )
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
-from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
+from mpctl.manifest.kinds.disaggregated import End, paired, role_of
+from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
 
 RUNTIME_CONTAINER = "kserve-container"
@@ -161,7 +162,8 @@ def _read_workload(root: View, file: ManifestFile, origin: Origin, *, kind: str)
         InputError: several containers start vLLM, or the command cannot be read.
     """
     pod = root.need("spec").need("template").need("spec")
-    return service_of_pod(kind, root, file.text, origin, pod, only_engine(pod, "pod template"))
+    service = service_of_pod(kind, root, file.text, origin, pod, only_engine(pod, "pod template"))
+    return _with_other_end(service, root, file)
 
 
 def _read_group(root: View, file: ManifestFile, origin: Origin) -> Service:
@@ -178,7 +180,47 @@ def _read_group(root: View, file: ManifestFile, origin: Origin) -> Service:
         pod, where = workers, "workerTemplate"
     elif _starts(lambda workers: workers, workers):
         peers = (locate(only_engine(workers, "workerTemplate")),)
-    return service_of_pod("LeaderWorkerSet", root, file.text, origin, pod, only_engine(pod, where), peers=peers)
+    service = service_of_pod("LeaderWorkerSet", root, file.text, origin, pod, only_engine(pod, where), peers=peers)
+    return _with_other_end(service, root, file)
+
+
+_TEMPLATES = {
+    "Deployment": (("template",),),
+    "StatefulSet": (("template",),),
+    "LeaderWorkerSet": (("leaderWorkerTemplate", "leaderTemplate"), ("leaderWorkerTemplate", "workerTemplate")),
+}
+
+
+def _with_other_end(service: Service, root: View, file: ManifestFile) -> Service:
+    """The service with the pods of the file that fill prompts for it."""
+    own = next(_ends(root, file), None)
+    if own is None:
+        return service
+    return paired(service, own.role, (end for other in file.of_kind(*_TEMPLATES) for end in _ends(other, file)))
+
+
+def _ends(root: View, file: ManifestFile) -> Iterator[End]:
+    """A workload whose engine has a role among those that exchange KV cache."""
+    try:
+        name, namespace = name_and_namespace(root)
+        templates = [root.at("spec", *path) for path in _TEMPLATES[text_of(root.get("kind")) or ""]]
+        engines = []
+        for template in filter(None, templates):
+            pod = template.get("spec")
+            containers = None if pod is None else pod.get("containers")
+            if pod is not None and containers is not None and any(map(starts_vllm, containers.items())):
+                container = only_engine(pod, "pod template")
+                engines.append((template, pod, container, locate(container)))
+        if not engines:
+            return
+        template, _, container, engine = engines[0]
+        role = role_of(name, engine.command, template.at("metadata", "labels"))
+    except InputError:
+        return  # its own reader names the place
+    if role is not None:
+        number = file.number(root)
+        pods = tuple(PrefillPods(engine, file.documents[number], number, pod) for _, pod, _, engine in engines)
+        yield End(name, namespace, role, model_of(engine), text_of(container.get("image")), pods)
 
 
 def runtime_container(root: View) -> View | None:

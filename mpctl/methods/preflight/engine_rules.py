@@ -6,9 +6,11 @@ why the rule exists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from mpctl.methods.keys import KEYS, is_int
+from mpctl.methods.preflight.nixl import differences
 from mpctl.methods.preflight.preflight_rule import (
     Condition,
     Fires,
@@ -35,6 +37,8 @@ _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ADAPTIVE = "enable_adaptive_verification"
 PIPELINE = ("--pipeline-parallel-size", "-pp")
 _FAST_PREFILL = "--kv-sharing-fast-prefill"
+_CONNECTOR = "--kv-transfer-config"
+_ANY_HASH = re.compile(r"""enforce_handshake_compat["']?\s*[:\s]\s*(?:false|0)""")
 _DRAFT_TP = "draft_tensor_parallel_size"
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
 # Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
@@ -233,14 +237,22 @@ def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 
 def _prefill_apart(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-    """Method, draft, revision and KV dtype of both ends are in the hash that NIXL's handshake compares since 0.28.0;
-    before, a draft on one end read memory that was never filled."""
-    connector = config_text(facts, "--kv-transfer-config") or ""
-    if facts.has_prefill and (not connector or "nixl" in connector.lower()):  # KServe's presets use NIXL
-        return "refuse", f"the prefill pods get no {spec.method} draft, and decode pods with one refuse their KV cache"
-    if "nixl" not in connector.lower():
+    """A draft on one end: vLLM's NIXL compares method, draft, revision and KV dtype since 0.28.0, and the number of
+    layers with KV cache; before, it read memory that was never filled."""
+    if facts.prefill_ends or "nixl" not in (config_text(facts, _CONNECTOR) or "").lower():
         return None
-    return "warn", f"pods at the other end of NIXL must have the same {spec.method} setting, or the handshake fails"
+    return "refuse", f"only this end of NIXL would get the {spec.method} draft, and one without it cannot exchange KV"
+
+
+def _prefill_differs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    connector = (config_text(facts, _CONNECTOR) or "nixl").lower()  # KServe's presets use NIXL
+    if facts.decode_end is None or "nixl" not in connector:
+        return None
+    for end in facts.prefill_ends:
+        if different := differences(end, facts.decode_end, spec.config()):
+            reason = f"prefill and decode pods have {'; '.join(different)}: their NIXL hashes differ"
+            return "warn" if _ANY_HASH.search(connector) else "refuse", reason
+    return None
 
 
 def _draft_tensor_parallel(spec: Spec, facts: ServiceFacts) -> bool:
@@ -430,8 +442,14 @@ RULES = (
         "prefill-apart",
         _prefill_apart,
         source="vLLM 0.28.0 to 0.33.0, nixl/metadata.py, _get_speculative_compatibility_factors; PR #49230",
-        todo="use ngram or suffix, which the handshake leaves free, or give both ends the same setting by hand",
-        applies=where(lambda method: method.prompt_states),
+        todo="render a file with the prefill and the decode workload, which edits both, or use ngram or suffix",
+        applies=where(lambda method: method.prompt_states or method.checkpoint == "model"),
+    ),
+    PreflightRule(
+        "prefill-differs",
+        _prefill_differs,
+        source="vLLM 0.32.0, nixl/metadata.py, compute_nixl_compatibility_hash: decode pods refuse the KV cache",
+        todo="give both ends the same image, model, dtypes and connector",
     ),
     PreflightRule(
         "dynamic-k",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mpctl.methods.method import Method
+from mpctl.methods.preflight.nixl import KvEnd
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
 
@@ -86,7 +87,8 @@ class ServiceFacts:
     v2_runner: bool | None = None
     device: str | None = None  # "CPU" or "GPU"
     gpu: str | None = None  # the GPU's name
-    has_prefill: bool = False  # prompts are filled by pods that get no setting
+    decode_end: KvEnd | None = None  # the engine, as one that exchanges KV cache
+    prefill_ends: tuple[KvEnd, ...] = ()  # those that fill its prompts, and get the same setting
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None  # the engine's command line
     plain_secrets: tuple[str, ...] = ()  # variables and flags with a secret in plain text

@@ -201,6 +201,7 @@ def test_a_plain_checkpoint():
         draft_kind="model",
         mtp_layers=0,
         mask_token=False,
+        dtype="bfloat16",
     )
 
 

@@ -253,12 +253,11 @@ _NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both
 @pytest.mark.parametrize(
     ("method", "kind", "arguments", "severity"),
     [
-        *((method, "llm", [], "refuse") for method in ("eagle", "eagle3", "p-eagle", "mtp", "dflash", "dspark")),
-        *((method, "llm", [], None) for method in ("ngram", "ngram_gpu", "suffix", "draft_model")),
-        ("eagle3", "llm", ['--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}'], None),
-        ("eagle3", "deployment", [_NIXL], "warn"),
-        ("eagle3", "deployment", ["--kv-transfer-config.kv_connector=NixlConnector"], "warn"),
-        ("ngram", "deployment", [_NIXL], None),
+        *((method, "deployment", [_NIXL], "refuse") for method in ("eagle", "p-eagle", "mtp", "dspark", "draft_model")),
+        *((method, "deployment", [_NIXL], None) for method in ("ngram", "ngram_gpu", "suffix")),
+        ("eagle3", "llm", [], None),  # both ends are edited
+        ("eagle3", "deployment", ['--kv-transfer-config={"kv_connector":"LMCacheConnectorV1"}'], None),
+        ("eagle3", "deployment", ["--kv-transfer-config.kv_connector=NixlConnector"], "refuse"),
         ("eagle3", "deployment", [], None),
     ],
 )

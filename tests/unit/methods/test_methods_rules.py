@@ -4,6 +4,7 @@ import pytest
 
 from mpctl.methods import ServiceFacts, from_config, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES
+from mpctl.methods.preflight.nixl import KvEnd
 
 DRAFT = {"model": "/mnt/models/draft"}
 SCHEDULE = {"num_speculative_tokens_per_batch_size": [[1, 8, 3]]}
@@ -18,6 +19,11 @@ MTP = {"method": "mtp", "num_speculative_tokens": 1}
 DSPARK = {"method": "dspark", "num_speculative_tokens": 7}
 DFLASH = EAGLE3 | {"method": "dflash"}
 MEDUSA = EAGLE3 | {"method": "medusa"}
+NIXL = ("--kv-transfer-config", '{"kv_connector":"NixlConnector"}')
+FORCED = (
+    "--kv-transfer-config",
+    '{"kv_connector":"NixlConnector","kv_connector_extra_config":{"enforce_handshake_compat": false}}',
+)
 NONE = None
 ADAPTIVE = {"enable_adaptive_verification": True}
 DFLASH2, LILICORR = ("DFlash2DraftModel",), ("LiLiCorrDraftModel",)
@@ -108,8 +114,19 @@ TABLE = [
     ("model-runner", MODEL | {"use_heterogeneous_vocab": True}, {"v2_runner": True}, "warn"),
     ("model-runner", EAGLE3, {"v2_runner": True}, None),
     ("model-runner", DSPARK | {"enable_adaptive_verification": True}, {"v2_runner": False}, "refuse"),
-    ("prefill-apart", EAGLE3, {"has_prefill": True}, "refuse"),
-    ("prefill-apart", NGRAM, {"has_prefill": True}, None),
+    ("prefill-apart", EAGLE3, {"argv": NIXL}, "refuse"),
+    ("prefill-apart", NGRAM, {"argv": NIXL}, None),
+    ("prefill-apart", EAGLE3, {"argv": NIXL, "decode_end": KvEnd(), "prefill_ends": (KvEnd(),)}, None),
+    ("prefill-apart", EAGLE3, {"argv": ("--kv-transfer-config", '{"kv_connector":"MooncakeConnector"}')}, None),
+    ("prefill-differs", EAGLE3, {"decode_end": KvEnd(), "prefill_ends": (KvEnd(cache_dtype="fp8"),)}, "refuse"),
+    ("prefill-differs", EAGLE3, {"decode_end": KvEnd(), "prefill_ends": (KvEnd(dtype="half"),)}, None),
+    ("prefill-differs", NGRAM, {"decode_end": KvEnd(model="a"), "prefill_ends": (KvEnd(model="b"),)}, "refuse"),
+    (
+        "prefill-differs",
+        NGRAM,
+        {"argv": FORCED, "decode_end": KvEnd(model="a"), "prefill_ends": (KvEnd(model="b"),)},
+        "warn",
+    ),
     ("prefill-apart", EAGLE3, {}, None),
     ("dynamic-k", NGRAM | SCHEDULE, {"data_parallel": 2}, "refuse"),
     ("gpu-needed", NGRAM_GPU, {"device": "CPU"}, "refuse"),

@@ -13,6 +13,7 @@ from typing import Any
 
 from mpctl.platform.kubernetes.api.answers import condition, conditions
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container, matches_expected, matches_template
+from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
@@ -55,16 +56,22 @@ class Health:
 
 
 def assess_health(
-    isvc: Json, deployment: Json | None, pods: Sequence[Json], events: Sequence[Json] = (), runtime: Json | None = None
+    isvc: Json,
+    deployment: Json | None,
+    pods: Sequence[Json],
+    events: Sequence[Json] = (),
+    runtime: Json | None = None,
+    shape: KindShape | None = None,
 ) -> Health:
     """Assess the health of the arm that ``isvc`` specifies.
 
-    ``events``: of the pods, needed only for pods that wait. ``runtime``: the service's ServingRuntime.
+    ``events``: of the pods, needed only for pods that wait. ``runtime``: the service's ServingRuntime. ``shape``: of
+    its prefill pods, to assess those.
     """
     if deployment is None:
         return _assess_without_deployment(isvc)
     template = engine_container(deployment["spec"]["template"]["spec"]["containers"])
-    shape = shape_of(isvc)
+    shape = shape or shape_of(isvc)
     if not matches_expected(template, shape.expected(isvc, runtime)):
         return Health(Phase.STARTING, "KServe has not updated the Deployment yet" + _unmet_conditions(isvc))
     status = deployment.get("status") or {}

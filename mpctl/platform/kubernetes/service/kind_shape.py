@@ -45,6 +45,10 @@ class KindShape:
         """The shape of an object of this kind in the mode in which it runs."""
         return self
 
+    def prefill_of(self, record: Mapping[str, Any]) -> KindShape | None:
+        """The shape of further pods, which fill prompts for those of this one; None without any."""
+        return None
+
     # The object's fields
 
     def pod_of(self, record: Mapping[str, Any]) -> Json:

@@ -230,6 +230,12 @@ class LlmShape(KindShape):
     def mode_of(self, record: Mapping[str, Any]) -> KindShape:
         return LLM if record["spec"].get("worker") is None else LLM_GROUPS
 
+    def prefill_of(self, record: Mapping[str, Any]) -> KindShape | None:
+        prefill = record["spec"].get("prefill")
+        if prefill is None:
+            return None
+        return LLM_PREFILL if prefill.get("worker") is None else LLM_PREFILL_GROUPS
+
     def workload_name(self, record: Mapping[str, Any]) -> str:
         return child_name(str(record["metadata"]["name"]), "-kserve")
 
@@ -264,7 +270,7 @@ class LlmShape(KindShape):
             raise Refused(
                 f"{title} has prefill pods of its own: a candidate beside it would prefill by itself, so the two would "
                 "not be alike",
-                hint="use --strategy in-place, which changes the decode pods alone",
+                hint="use --strategy in-place, which changes both where the draft has KV cache",
             )
         if downtime:
             raise Refused(
@@ -293,6 +299,37 @@ class LlmGroupsShape(GroupsShape, LlmShape):
         return f"{super().pod_selector(record)}-leader"
 
 
+@dataclass(frozen=True)
+class LlmPrefillShape(LlmShape):
+    """The pods of an LLMInferenceService that fill prompts."""
+
+    def workload_name(self, record: Mapping[str, Any]) -> str:
+        return child_name(str(record["metadata"]["name"]), "-kserve-prefill")
+
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        return f"{super().pod_selector(record)}-prefill"
+
+    def expected(self, record: Mapping[str, Any], layers: Mapping[str, Any] | None) -> ExpectedContainer:
+        below = None if layers is None else {**layers, "items": [_of_prefill(config) for config in layers["items"]]}
+        return super().expected(_of_prefill(record), below)
+
+
+@dataclass(frozen=True)
+class LlmPrefillGroupsShape(LlmPrefillShape):
+    """The leaders of groups that fill prompts."""
+
+    def workload_name(self, record: Mapping[str, Any]) -> str:
+        return child_name(str(record["metadata"]["name"]), "-kserve-mn-prefill")
+
+    def pod_selector(self, record: Mapping[str, Any]) -> str:
+        return super().pod_selector(record).replace("-prefill", "-leader-prefill")
+
+
+def _of_prefill(document: Mapping[str, Any]) -> Json:
+    """A service or a config with the part of its prefill pods in place of the others'."""
+    return {**document, "spec": (document.get("spec") or {}).get("prefill") or {}}
+
+
 LLM = LlmShape(LLM_INFERENCE_SERVICE, ("template",), ("annotations",), layered=True)
 LLM_GROUPS = LlmGroupsShape(
     LLM_INFERENCE_SERVICE,
@@ -302,6 +339,9 @@ LLM_GROUPS = LlmGroupsShape(
     workload=STATEFUL_SET,
     autoscaled=LEADER_WORKER_SET.name,
 )
+
+LLM_PREFILL = LlmPrefillShape(LLM_INFERENCE_SERVICE, ("prefill", "template"), ())
+LLM_PREFILL_GROUPS = LlmPrefillGroupsShape(LLM_INFERENCE_SERVICE, ("prefill", "template"), (), workload=STATEFUL_SET)
 
 
 def merged_container(record: Mapping[str, Any], configs: Mapping[str, Any] | None) -> Json:

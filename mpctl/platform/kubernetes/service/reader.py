@@ -181,7 +181,27 @@ class ServiceReader:
             if health.phase is not Phase.READY and any(map(is_troubled, workload.pods)):
                 events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
                 health = assess_health(workload.isvc, workload.deployment, workload.pods, events, workload.runtime)
+            if health.phase is Phase.READY:
+                health = self._with_prefill(workload, health)
             return workload, self._fail_when_stuck(workload, health)
+
+    def _with_prefill(self, workload: ServiceWorkload, health: Health) -> Health:
+        """The health of a service whose own pods are ready, and of those that fill its prompts."""
+        isvc = workload.isvc
+        shape = shape_of(isvc).prefill_of(isvc)
+        if shape is None:
+            return health
+        deployment = self.client.get(shape.workload, shape.workload_name(isvc), self.namespace)
+        if deployment is not None and deployment["spec"].get("replicas") == 0:
+            return health
+        pods = self.client.list(POD, self.namespace, labels=shape.pod_selector(isvc)) or []
+        prefill = assess_health(isvc, deployment, pods, runtime=workload.runtime, shape=shape)
+        if prefill.phase is not Phase.READY and any(map(is_troubled, pods)):
+            events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
+            prefill = assess_health(isvc, deployment, pods, events, workload.runtime, shape)
+        if prefill.phase is Phase.READY:
+            return health
+        return replace(health, phase=prefill.phase, message=f"prefill: {prefill.message}", stuck=prefill.stuck)
 
     @contextmanager
     def rate_limited(self) -> Iterator[None]:

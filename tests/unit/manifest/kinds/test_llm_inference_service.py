@@ -207,16 +207,13 @@ def test_own_arguments_replace_those_of_a_config(received):
     assert changed.with_speculation(None).to_yaml() == text
 
 
-def test_workers_get_the_setting_of_the_leader_and_prefill_pods_none(received):
+def test_workers_get_the_setting_of_the_leader(received):
     worker = "  worker:\n    containers:\n    - name: main\n      image: x\n"
-    prefill = "  prefill:\n    template:\n      containers:\n      - name: main\n        args: [--enforce-eager]\n"
     for more in (worker, worker + TEMPLATES["args"]):
         text = BASE + more
         changed = load_one(text, None).with_speculation(NGRAM)
         assert setting_of(received(changed.to_yaml())) == setting_of(received(changed.to_yaml(), "worker")) == NGRAM
         assert changed.with_speculation(None).to_yaml() == text
-    changed = load_one(BASE + prefill, None).with_speculation(NGRAM)
-    assert yaml.safe_load(changed.to_yaml())["spec"]["prefill"] == yaml.safe_load(BASE + prefill)["spec"]["prefill"]
 
 
 def test_a_speculator_of_kserve_is_left_alone():

@@ -92,6 +92,7 @@ decode:
     args:
       - "--enforce-eager"  # no graphs
 prefill:
+  create: false
   containers:
   - {name: vllm, modelCommand: vllmServe}
 """

@@ -8,12 +8,14 @@ import pytest
 
 from mpctl.errors import Refused
 from mpctl.manifest import speculation_of
+from mpctl.platform.kubernetes.api.kinds import LLM_INFERENCE_SERVICE
 from mpctl.platform.kubernetes.autoscaler import KServePin, autoscaler_record
 from mpctl.platform.kubernetes.service.conditions import assess_health
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container, port_of
 from mpctl.platform.kubernetes.service.kserve import LLM
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
 from mpctl.platform.kubernetes.service.preconditions import require_http
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.running_engine import edited, read_service
 from mpctl.rollout.ports import Phase
 
@@ -208,6 +210,72 @@ def test_an_engine_behind_tls_is_refused_by_its_probe():
 def test_the_decode_pods_of_a_service_with_prefill_change_in_place():
     split = {**LIVE, "spec": {**LIVE["spec"], "prefill": {"replicas": 1}}}
     LLM.require_changeable(split, "service chat/qwen", side_by_side=False, downtime=False, pods=1)
+
+
+EAGLE3 = {"method": "eagle3", "model": "/mnt/d", "num_speculative_tokens": 3}
+SPLIT = {**LIVE, "spec": {**LIVE["spec"], "prefill": {"replicas": 1}}}
+
+
+class Cluster:
+    """A client of the Deployments and pods of a service's two parts."""
+
+    def __init__(self, decode, prefill):
+        self.reads = 0
+        self.deployments = {"qwen-kserve": decode, "qwen-kserve-prefill": prefill}
+        self.pods = {"workload": [pod(decode)], "workload-prefill": [] if prefill is None else [pod(prefill)]}
+
+    def get(self, kind, name, namespace):
+        return CONFIGS["items"][0] if kind.name == "LLMInferenceServiceConfig" else self.deployments[name]
+
+    def list(self, kind, namespace, *, labels=None, fields=None):
+        return self.pods.get((labels or "").rpartition("llminferenceservice-")[2], [])
+
+
+def health_of(decode, prefill, record):
+    reader = ServiceReader(Cluster(decode, prefill), "chat", LLM_INFERENCE_SERVICE)
+    return reader.health(lambda: reader.workload(record))[1]
+
+
+def test_a_change_of_both_ends_is_in_the_record_and_is_undone_exactly():
+    text = edited(SPLIT, CONFIGS, EAGLE3)
+    spec = object_of(text)["spec"]
+    for part in (spec, spec["prefill"]):
+        (container,) = part["template"]["containers"]
+        assert "--speculative-config.method=eagle3" in container["env"][0]["value"]
+    assert edited(object_of(text), CONFIGS, None) == text_of(SPLIT)
+
+
+def test_a_service_is_ready_when_its_prefill_pods_run_the_setting_too():
+    record = object_of(edited(SPLIT, CONFIGS, EAGLE3)) | {"status": LIVE["status"]}
+    value = record["spec"]["template"]["containers"][0]["env"][0]["value"]
+    new, old = deployed([(VARIABLE, value)]), deployed()
+    assert health_of(new, new, record).phase is Phase.READY
+    for prefill, message in ((old, "has not updated"), (None, "has not made the Deployment")):
+        health = health_of(new, prefill, record)
+        assert (health.phase, health.message[:9]) == (Phase.STARTING, "prefill: ")
+        assert message in health.message
+    off = {**old, "spec": {**old["spec"], "replicas": 0}}
+    assert health_of(new, off, record).phase is Phase.READY
+
+
+def test_prefill_pods_that_crash_fail_the_change():
+    record = object_of(edited(SPLIT, CONFIGS, EAGLE3)) | {"status": LIVE["status"]}
+    new = deployed([(VARIABLE, record["spec"]["template"]["containers"][0]["env"][0]["value"])])
+    cluster = Cluster(new, new)
+    crash = pod(new)
+    waiting = {"name": "main", "restartCount": 3, "state": {"waiting": {"reason": "CrashLoopBackOff"}}}
+    crash["status"] = {"conditions": [{"type": "PodScheduled", "status": "True"}], "containerStatuses": [waiting]}
+    cluster.pods["workload-prefill"] = [crash]
+    reader = ServiceReader(cluster, "chat", LLM_INFERENCE_SERVICE)
+    health = reader.health(lambda: reader.workload(record))[1]
+    assert health.phase is Phase.FAILED
+    assert "prefill: pod p: CrashLoopBackOff" in health.message
+
+
+def test_groups_that_fill_prompts_are_found_by_their_leaders():
+    shape = LLM.prefill_of({**SPLIT, "spec": {**SPLIT["spec"], "prefill": {"worker": {}}}})
+    assert shape.workload_name(SPLIT) == "qwen-kserve-mn-prefill"
+    assert shape.pod_selector(SPLIT).endswith("llminferenceservice-workload-leader-prefill")
 
 
 def test_kserves_autoscaler_is_pinned_through_spec_scaling():

@@ -1,0 +1,99 @@
+"""The compatibility hash that prefill and decode pods compare before one reads the other's KV cache through NIXL.
+
+Source: vLLM 0.32.0, ``compute_nixl_compatibility_hash`` in ``nixl/metadata.py``; vLLM 0.33.0 has the same factors. A
+mismatch refuses every request's KV cache, and the decode pod fills the prompt again or fails.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from mpctl.methods.versions import parse_version, show
+
+# NIXL_CONNECTOR_VERSION, by the release.
+_CONNECTOR = MappingProxyType({"0.32.0": 14})
+_FACTORS = 12
+_HIDDEN_STATES = ("eagle", "eagle3", "mtp", "dflash", "dspark")
+_ALWAYS_PARALLEL = ("dflash", "dspark")
+_DTYPES = MappingProxyType({"half": "float16", "float": "float32"})
+
+
+@dataclass(frozen=True)
+class KvEnd:
+    """An engine that exchanges KV cache. None: unknown, or left to the engine."""
+
+    engine: str | None = None  # its release; an image reference will do
+    model: str | None = None
+    dtype: str | None = None  # of the weights while they are served
+    cache_dtype: str = "auto"
+    hybrid_manager: bool | None = None  # manages layers whose KV cache differs
+    backend: str | None = None  # of attention
+    push: bool = False  # prefill writes; else decode reads
+    kv_heads: int | None = None
+    head_size: int | None = None
+    layers: int | None = None
+
+
+def factors(
+    end: KvEnd, config: Mapping[str, Any] | None, auxiliary_layers: tuple[int, ...] | None = None
+) -> dict[str, object]:
+    """The known factors of an engine's hash, by vLLM's names.
+
+    ``config``: its speculative setting. ``auxiliary_layers``: of the target that its draft's configuration names.
+    """
+    version = parse_version(end.engine)
+    release = None if version is None else show(version)
+    dtype = None if end.dtype is None else f"torch.{_DTYPES.get(end.dtype, end.dtype)}"
+    known = {
+        "vllm_version": release,
+        "nixl_connector_version": _CONNECTOR.get(release or ""),
+        "model": end.model,
+        "dtype": dtype,
+        "num_kv_heads": end.kv_heads,
+        "head_size": end.head_size,
+        "num_hidden_layers": end.layers,
+        "attn_backend_name": end.backend,
+        "cache_dtype": end.cache_dtype,
+        "is_hma_enabled": end.hybrid_manager,
+        "transfer_mode": "push" if end.push else "pull",
+    }
+    known = {name: value for name, value in known.items() if value is not None}
+    return known | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
+
+
+def _of_draft(end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None) -> object:
+    method = str(config.get("method"))
+    method = "mtp" if method.endswith("_mtp") else method
+    if method not in _HIDDEN_STATES:
+        return None
+    return {
+        "method": method,
+        "model": config.get("model") or end.model,
+        "revision": config.get("revision"),
+        "code_revision": config.get("code_revision"),
+        "parallel_drafting": bool(config.get("parallel_drafting")) or method in _ALWAYS_PARALLEL,
+        "kv_cache_dtype": config.get("kv_cache_dtype") or end.cache_dtype,
+        "auxiliary_layer_ids": auxiliary_layers,
+    }
+
+
+def digest(known: Mapping[str, object]) -> str | None:
+    """The hash of the factors, 64 hexadecimal digits; None where one of them is unknown."""
+    if len(known) < _FACTORS:
+        return None
+    return hashlib.sha256(json.dumps(dict(known), sort_keys=True).encode()).hexdigest()
+
+
+def differences(prefill: KvEnd, decode: KvEnd, config: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The factors that two engines with the same speculative setting are known to differ in, with both values."""
+    ours, theirs = factors(prefill, config), factors(decode, config)
+    return tuple(
+        f"{name} {ours[name]} and {theirs[name]}"
+        for name in ours
+        if name in theirs and name != "speculative_config" and ours[name] != theirs[name]
+    )
