@@ -6,6 +6,10 @@ import ast
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
 from mpctl import commands
 
@@ -13,7 +17,7 @@ PACKAGE = Path(commands.__file__).parent
 UNKNOWN = "1"  # the stand-in
 HELP_PAGES = {"cli/registry.py", "cli/shell.py"}
 # Marks by which a file of ours is recognised, and a page for readers on other machines.
-NOT_ADVICE = {"cloud/kubeconfig.py", "app/inspect/measured.py", "report/markdown.py"}
+NOT_ADVICE = {"app/inspect/measured.py", "report/markdown.py"}
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:
@@ -77,6 +81,19 @@ def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -
     return sorted(entries, key=lambda line: (rank[line], line))
 
 
+def sign_verdict(mpctl: Any, *place: str) -> dict[str, str]:
+    """Sign the verdict of demo's rollout-1; the files of ``pasted`` that it makes. ``mpctl`` runs a command in its
+    ``directory``."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    (mpctl.directory / "key.pem").write_bytes(private)
+    (mpctl.directory / "key.pub").write_bytes(public)
+    signed = ("-o", "attestation", "--sign-with", "key.pem", "--output-file", "verdict.intoto.jsonl")
+    mpctl("report", "rollout-1", "-s", "demo", *place, *signed)
+    return {"bundle": "verdict.intoto.jsonl", "key": "key.pub"}
+
+
 def is_endless(line: tuple[str, ...]) -> bool:
     """Whether a command runs until somebody ends it."""
     return line[0] in ENDLESS and ("-w" in line or (line[0] == "watch" and "--once" not in line))
@@ -88,11 +105,19 @@ def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, 
         return service
     if before == "--to-revision" or word == "N":
         return "1"
+    if before == "--key":
+        return files["key"]
     means = {
         "METHOD": "eagle3" if "--draft" in words else "ngram",
         "MANIFEST": files["manifest"],
         "service.yaml": files["manifest"],
         "-": files["cell"],
     }
-    stand_ins = {"-f": files["manifest"], "--spec": "ngram", "compare": files["run"], "report": "rollout-1"}
+    stand_ins = {
+        "-f": files["manifest"],
+        "--spec": "ngram",
+        "compare": files["run"],
+        "report": "rollout-1",
+        "verify": files["bundle"],
+    }
     return means.get(word, stand_ins.get(before, word) if word == UNKNOWN else word)

@@ -183,8 +183,6 @@ def detail_lines(method: Record) -> Iterator[str]:
         yield f"what would change it, throughput ratio at concurrency {last:g}: " + "; ".join(moved)
     if method.get("schedule"):
         yield f"K by load: {method['schedule']}"
-    for advice in method.get("advice") or ():
-        yield f"{advice['rule']}: {advice['text']} ({advice['source']})"
 
 
 def run_lines(method: Record) -> Iterator[str]:

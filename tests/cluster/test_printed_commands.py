@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.printed import CELL, is_endless, pasted
+from tests.printed import CELL, is_endless, pasted, sign_verdict
 
 from .objects import ANY_SPEED, CONTAINERS
 
@@ -26,6 +26,7 @@ def test_printed_commands_can_be_pasted(cluster, namespace, mpctl):
     elsewhere("rollout", "demo", "--spec", "ngram", *there)
     (mpctl.directory / "cell.yaml").write_text(CELL)
     files = {"manifest": "service.yaml", "run": "run.json.gz", "cell": "cell.yaml"}
+    files |= sign_verdict(elsewhere, *there)
     lines = pasted("kubernetes", "demo", namespace.name, files)
     assert len(lines) > 30
     failed = {}

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from tests.printed import CELL, is_endless, pasted
+from tests.printed import CELL, is_endless, pasted, sign_verdict
 
 QUICK = {"REQUESTS": "4", "REPEATS": "5", "INTERVAL": "1s"}
 
@@ -18,6 +18,7 @@ def test_printed_commands_can_be_pasted(mpctl):
     mpctl("rollout", "demo", "--spec", "ngram", "-n", "team-a")
     (mpctl.directory / "cell.yaml").write_text(CELL)
     files = {"manifest": "service.yaml", "run": "run.json.gz", "cell": "cell.yaml"}
+    files |= sign_verdict(mpctl, "-n", "team-a")
     lines = pasted("local", "demo", "team-a", files)
     assert len(lines) > 30
     failed = {}

@@ -209,11 +209,10 @@ def acceptance_for(
 
 @dataclass(frozen=True)
 class Lengths:
-    """Mean tokens of a prompt and of an answer, how many classes of traffic there are, and what was assumed."""
+    """Mean tokens of a prompt and of an answer, and what was assumed."""
 
     prompt: float
     output: float
-    classes: int
     notes: tuple[str, ...]
 
 
@@ -238,4 +237,4 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
             + " and ".join(f"{_PROMPT if 'prompt' in option else _OUTPUT:g}" for option in missing)
             + " assumed"
         )
-    return Lengths(prompt or _PROMPT, output or _OUTPUT, max(len(traffic), 1), tuple(notes))
+    return Lengths(prompt or _PROMPT, output or _OUTPUT, tuple(notes))

@@ -10,7 +10,6 @@ from typing import Any
 from mpctl import commands
 from mpctl.app.change import Change
 from mpctl.estimate.memory import Estimate
-from mpctl.estimate.payoff.advice import Advice
 from mpctl.estimate.payoff.grid import Choice, Grid, Sensitivity, grid_record
 from mpctl.estimate.payoff.scenario import LOOKUPS
 from mpctl.methods import METHODS
@@ -51,7 +50,6 @@ class MethodPlan:
     learned: str = ""
     changes: tuple[Sensitivity, ...] = ()
     needs: Needs | None = None
-    advice: tuple[Advice, ...] = ()
     schedule: str = ""
     assumed: tuple[str, ...] = ()
 
@@ -105,7 +103,6 @@ class MethodPlan:
             record |= {"evidence": self.evidence, "learned": self.learned, "assumed": list(self.assumed)}
             record |= grid_record(self.grid, self.changes)
         record["needs"] = {**self.needs.__dict__, "notes": list(self.needs.notes)} if self.needs else None
-        record["advice"] = [dict(advice.__dict__) for advice in self.advice]
         record["schedule"] = self.schedule or None
         return record
 

@@ -16,10 +16,10 @@ from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
-from mpctl.estimate.payoff.advice import advice, schedule
 from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
 from mpctl.estimate.payoff.scenario import DRAFT_MODELS, FREE, Scenario, fault, is_known, misfit, precision_of
+from mpctl.estimate.payoff.schedule import schedule
 from mpctl.estimate.shape import GIB, Gpu, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 
@@ -126,7 +126,7 @@ class Planner:
         return self.predict(change)
 
     def predict(self, change: Change) -> MethodPlan:
-        """Predict a prepared change, with its needs and advice."""
+        """Predict a prepared change, with its needs."""
         request, evidence, method = self._request, self.evidence, change.spec.method
         plan = MethodPlan(method, change, needs=self._needs(change))
         cell = self._cell(change)
@@ -147,7 +147,6 @@ class Planner:
             evidence=evidence.describe(method, cell.acceptance),
             learned=evidence.learned(cell, posterior, pairs),
             changes=what_changes(last.entry, posterior, pairs),
-            advice=advice(cell, classes=self.lengths.classes, temperature=request.temperature),
             schedule=schedule(grid.choices, cell.engine),
             assumed=() if cell.pool is not None else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
         )

@@ -13,8 +13,8 @@ from mpctl.app.plan.result import MethodPlan, ServicePlan
 from mpctl.app.requests import BenchRequest, SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import Cancelled, Conflict, MpctlError, NotPermitted
-from mpctl.estimate.payoff.advice import batch_ranges, honours_schedule, schedule_setting
 from mpctl.estimate.payoff.grid import Grid
+from mpctl.estimate.payoff.schedule import batch_ranges, honours_schedule, schedule_setting
 from mpctl.experiment.run import Run
 from mpctl.experiment.workload import Workload
 from mpctl.gate.analysis import Analysis, Comparison, Stages, cell_shares, overall_gain

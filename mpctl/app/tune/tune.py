@@ -29,7 +29,7 @@ from mpctl.app.tune.trials import (
 )
 from mpctl.app.workload import describe_workload, loader_for, read_workload
 from mpctl.errors import InputError, MpctlError, Refused
-from mpctl.estimate.payoff.advice import honours_schedule
+from mpctl.estimate.payoff.schedule import honours_schedule
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec, from_config, parse_version

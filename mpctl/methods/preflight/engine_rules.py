@@ -32,7 +32,7 @@ from mpctl.methods.versions import Version, parse_version, removed_flags, show
 
 SCHEDULED_SINCE: Version = (0, 33, 0)  # Model Runner V2 drafts by num_speculative_tokens_per_batch_size
 # GPUs whose default attention replays decode graphs of any length (flash_attn.py: FlashAttention 3 and newer).
-VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
+_VARIABLE_GRAPHS = ("H100", "H200", "B200", "GB200")
 _SCHEDULE = "num_speculative_tokens_per_batch_size"
 _ADAPTIVE = "enable_adaptive_verification"
 PIPELINE = ("--pipeline-parallel-size", "-pp")
@@ -187,8 +187,8 @@ def _adaptive_verification(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return None
     todo = "serve with --attention-backend TRITON_ATTN, and measure the baseline with it, too"
     if facts.gpu is None:
-        return "note", f"only on {', '.join(VARIABLE_GRAPHS)} the default attention backend is enough", todo
-    if facts.gpu.upper().startswith(VARIABLE_GRAPHS):
+        return "note", f"only on {', '.join(_VARIABLE_GRAPHS)} the default attention backend is enough", todo
+    if facts.gpu.upper().startswith(_VARIABLE_GRAPHS):
         return None
     return "refuse", f"on {facts.gpu} the default attention backend cannot replay graphs of any length", todo
 
