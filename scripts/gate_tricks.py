@@ -403,7 +403,7 @@ def reset_counters(_: int) -> str:
         return Counters.parse("\n".join(f'vllm:{name}_total{{engine="{n}"}} {value}' for name, n, value in rows))
 
     try:
-        window = Window.between(read((1000, 400, 600), (100, 100, 0)), read((2000, 800, 1200), (500, 200, 300)))
+        window = Window.between(read((1000, 400, 600), (600, 300, 300)), read((2000, 800, 1200), (500, 200, 300)))
     except CounterError as error:
         return f"refused: {error}"
     return f"{window.tokens_per_step:.2f} tokens per step"

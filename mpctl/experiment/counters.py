@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
@@ -110,6 +110,7 @@ class Counters:
     latency_seconds: float | None = None
     latency_count: float | None = None
     latency_buckets: Buckets = ()
+    tokens_by_engine: tuple[float, ...] = field(default=(), compare=False)  # of which generation_tokens is the sum
 
     @classmethod
     def parse(cls, text: str) -> Counters:
@@ -122,6 +123,7 @@ class Counters:
         sums: dict[str, float] = {}
         buckets: dict[str, dict[float, float]] = {field: {} for field in _BUCKETS_OF.values()}
         positions: dict[int, float] = {}
+        engines: list[tuple[list[tuple[str, str]], float]] = []
         for sample in samples(text, _NAMES):
             if sample.name == _STARTED:
                 sums["started"] = _finite(sample.name, sample.value)
@@ -131,8 +133,10 @@ class Counters:
                 raise CounterError(f"duplicate series in /metrics: {sample.name} with labels {sample.labels}")
             known_series.add(series)
             if sample.name in _FIELD_OF:
-                field = _FIELD_OF[sample.name]
-                sums[field] = sums.get(field, 0.0) + _finite(sample.name, sample.value)
+                name = _FIELD_OF[sample.name]
+                sums[name] = sums.get(name, 0.0) + _finite(sample.name, sample.value)
+                if name == "generation_tokens":
+                    engines.append((sorted(sample.labels.items()), sample.value))
             elif sample.name == _PER_POSITION:
                 index = _position(sample.labels.get("position", ""))
                 positions[index] = positions.get(index, 0.0) + _finite(sample.name, sample.value)
@@ -147,6 +151,7 @@ class Counters:
             ttft_buckets=histograms["ttft_buckets"],
             tpot_buckets=histograms["tpot_buckets"],
             latency_buckets=histograms["latency_buckets"],
+            tokens_by_engine=tuple(value for _, value in sorted(engines)),
             **sums,
         )
 
@@ -255,6 +260,9 @@ class Window:
         """
         if before.started != after.started:
             raise CounterError("the engine restarted inside the window (process_start_time_seconds changed)")
+        engines = (before.tokens_by_engine, after.tokens_by_engine)
+        if len(engines[0]) == len(engines[1]) and any(a < b for b, a in zip(*engines, strict=True)):
+            raise CounterError("one of the engines behind the address restarted inside the window")
         deltas: dict[str, float | None] = {}
         for name, sample in _PLAIN.items():
             deltas[name] = _delta(sample, getattr(before, name), getattr(after, name))

@@ -255,7 +255,8 @@ AFTER = replace(BEFORE, generation_tokens=20.0, drafts=8.0, draft_tokens=16.0, a
 SPECULATION = ("drafts", "draft_tokens", "accepted")
 HISTOGRAMS = ("ttft_buckets", "tpot_buckets", "latency_buckets")
 READ_ONCE = ("running", "waiting", "latency_seconds", "latency_count")
-NUMBERS = [f.name for f in fields(Counters) if f.name not in ("per_position", "started", *READ_ONCE, *HISTOGRAMS)]
+LISTS = ("per_position", "tokens_by_engine", *HISTOGRAMS)
+NUMBERS = [f.name for f in fields(Counters) if f.name not in ("started", *READ_ONCE, *LISTS)]
 
 
 def test_a_window_is_the_difference():
@@ -295,6 +296,16 @@ def test_a_histogram_that_cannot_be_differenced_tells_nothing(buckets):
 def test_a_restart_is_seen_although_the_counters_hide_it():
     with pytest.raises(CounterError, match="restarted"):
         Window.between(BEFORE, replace(AFTER, started=8.0))
+
+
+def test_a_restart_of_one_engine_of_several_is_seen_although_their_sum_grows():
+    def of_two(first, second):
+        rows = (f'vllm:generation_tokens_total{{engine="{n}"}} {tokens}' for n, tokens in enumerate((first, second)))
+        return Counters.parse("\n".join(rows))
+
+    assert Window.between(of_two(1000, 100), of_two(2000, 500)).generation_tokens == 1400
+    with pytest.raises(CounterError, match="one of the engines"):
+        Window.between(of_two(1000, 600), of_two(2000, 500))
 
 
 @pytest.mark.parametrize("name", NUMBERS)
