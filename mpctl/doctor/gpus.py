@@ -68,8 +68,15 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Symptom]:
 
 
 def _claiming(facts: ClusterFacts) -> list[KubeObject]:
-    """The services that claim a GPU."""
-    return [s for s in facts.listed("inferenceservices") if list_at(s, "spec", "predictor", "resourceClaims")]
+    """The services that claim a GPU, by themselves or by their runtime (KServe 0.21), as their Deployments show."""
+
+    def claims(service: KubeObject) -> bool:
+        namespace, name = full_name(service)
+        made = facts.of("deployments", namespace, f"{name}-predictor")
+        pod = value_at(made, "spec", "template", "spec")
+        return bool(list_at(pod, "resourceClaims") or list_at(service, "spec", "predictor", "resourceClaims"))
+
+    return [service for service in facts.listed("inferenceservices") if claims(service)]
 
 
 def check_dra(facts: ClusterFacts) -> Iterator[Symptom]:

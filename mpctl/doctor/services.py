@@ -196,9 +196,9 @@ def check_claims(facts: ClusterFacts) -> Iterator[Symptom]:
                 "claim-unknown",
                 "fail",
                 _title(service),
-                f"its container claims {', '.join(map(str, unknown))}, which predictor.resourceClaims does not name: "
-                "the API server refuses its pods",
-                "name the claim in predictor.resourceClaims",
+                f"its container claims {', '.join(map(str, unknown))}, which resourceClaims of its pods do not name: "
+                "the API server refuses them",
+                "name the claim in predictor.resourceClaims, or with KServe 0.21 in resourceClaims of its runtime",
                 MEASURED,
             )
 

@@ -58,6 +58,15 @@ def test_beta_dra_alone_is_not_enough():
     assert "v1beta1" in finding.cause
 
 
+def test_a_claim_of_the_runtime_is_a_claim_of_its_service():
+    objects, group = healthy(), "resource.k8s.io"
+    groups = {name: versions for name, versions in facts().groups.items() if name != group}
+    del objects["inferenceservices"][0]["spec"]["predictor"]["resourceClaims"]
+    assert ("dra-api", "fail") in said(diagnose(facts(objects, groups=groups)))
+    del objects["deployments"][0]["spec"]["template"]["spec"]["resourceClaims"]
+    assert ("dra-api", "fail") not in said(diagnose(facts(objects, groups=groups)))
+
+
 UNREADABLE = sorted(healthy())
 REQUIRED = {"name", "metadata", "driver", "pool", "device"}  # the API server refuses objects without them
 

@@ -117,12 +117,7 @@ def candidate_of(
     """
     record = object_of(text)
     shape, service = shape_of(record), record["metadata"]["name"]
-    for claim in shape.pod_of(record).get("resourceClaims") or []:
-        if claim.get("resourceClaimName"):
-            raise Refused(
-                f"{service} takes ResourceClaim {claim['resourceClaimName']} by name: a candidate would share its GPU",
-                hint="use resourceClaimTemplateName, or --strategy in-place",
-            )
+    require_own_claims(shape.pod_of(record), service)
     shape.require_candidate(f"service {namespace}/{service}")
     annotations, labels = (record["metadata"].get(part) or {} for part in ("annotations", "labels"))
     annotations = {k: v for k, v in annotations.items() if not k.startswith((*_SCALE_ANNOTATIONS, *_OWNER_TRACES))}
@@ -141,6 +136,21 @@ def candidate_of(
         },
         "spec": shape.candidate_spec(record, pods, marks),
     }
+
+
+def require_own_claims(pod: Mapping[str, Any], service: str) -> None:
+    """Refuse pods that take a ResourceClaim by name, which those of a candidate would share. Since KServe 0.21 a
+    ServingRuntime may name one, which only the running pods show.
+
+    Raises:
+        Refused: with the claim.
+    """
+    named = [claim["resourceClaimName"] for claim in pod.get("resourceClaims") or () if claim.get("resourceClaimName")]
+    if named:
+        raise Refused(
+            f"{service} takes ResourceClaim {named[0]} by name: a candidate would share its GPU",
+            hint="use resourceClaimTemplateName, or --strategy in-place",
+        )
 
 
 def transition_text(text: str, replicas: int, *, downtime: bool) -> str:

@@ -18,7 +18,7 @@ from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, r
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import engine_container, port_of
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
-from mpctl.platform.kubernetes.service.manifest_text import candidate_of, text_of
+from mpctl.platform.kubernetes.service.manifest_text import candidate_of, require_own_claims, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Demand, Phase
@@ -54,6 +54,7 @@ class Preconditions:
         copy = self._copy.read() if demand.pair else None
         if side_by_side:
             candidate_of(arm.manifest, arm.id, namespace=self._reader.namespace)
+            require_own_claims(workload.pods[0]["spec"] if workload.pods else {}, self._live.service)
             self._require_own(self._candidate, other)
             self._require_own(self._copy, copy)
         owned = other is not None and arm_of(other) is not None

@@ -110,6 +110,14 @@ def test_a_stopped_service_is_refused_by_that_name():
         cluster_platform.check(Demand(Arm(text_of(service())), side_by_side=True))
 
 
+def test_a_claim_by_name_of_its_runtime_would_be_shared():
+    claiming = pod()
+    claiming["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "mine"}]
+    cluster_platform, _ = platform(service(), deployment(), claiming)
+    with pytest.raises(Refused, match="demo takes ResourceClaim mine by name: a candidate would share its GPU"):
+        cluster_platform.check(Demand(Arm(text_of(service(more="x"))), side_by_side=True))
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "told"), [("demo-predictor", "", 1), ("demo-predictor", "u1", 0), ("x", "", 0)]
 )

@@ -120,6 +120,12 @@ def test_a_candidate_carries_no_trace_of_who_deployed_the_service():
     assert set(candidate["metadata"]["annotations"]) == {"serving.kserve.io/autoscalerClass", "mpctl.dev/arm"}
 
 
+def test_a_candidate_stays_in_the_scheduling_group():
+    group = {"podGroupName": "team"}
+    candidate = candidate_of(text_of(service(schedulingGroup=group)), "arm-1", namespace="team")
+    assert candidate["spec"]["predictor"]["schedulingGroup"] == group
+
+
 def test_a_claim_by_name_would_be_shared():
     text = text_of(service(resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}]))
     with pytest.raises(Refused, match="ResourceClaim mine by name"):
