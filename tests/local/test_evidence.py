@@ -2,11 +2,14 @@
 public key alone, refused once the service is another."""
 
 import json
+import shutil
 from base64 import b64decode
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from .conftest import Mpctl, environment_in
 
 SMALL = ("--requests", "4", "--repeats", "8", "--max-tokens", "24", "--fidelity", "off")
 
@@ -48,7 +51,15 @@ def test_a_promotion_is_signed_and_verifies_until_the_service_changes(up, keys):
     assert up.live_text() not in everything
 
     assert "live service: as promoted" in up("verify", bundle.name, "--key", public).stdout
-    assert up.json("verify", bundle.name, "--key", public, "--offline", "-o", "json")["verdict"] == "promote"
+    elsewhere = up.directory / "elsewhere"  # another home, which has neither the service nor its history
+    elsewhere.mkdir()
+    for name in (bundle.name, public):
+        shutil.copy(up.directory / name, elsewhere)
+    auditor = Mpctl(elsewhere, environment_in(elsewhere) | {"HOME": str(elsewhere)})
+    verified = auditor.json("verify", bundle.name, "--key", public, "--offline")
+    assert (verified["verdict"], verified["service"]) == ("promote", "default/demo")
+    assert verified["liveService"] == "not compared"
+    assert verified["setting"].startswith('--speculative-config{"method":"ngram"')
     again = up("report", "rollout-1", "-o", "attestation", "--sign-with", private, "--output-file", "b.intoto.jsonl")
     assert "wrote b.intoto.jsonl" in again.stderr
     old = up("verify", bundle.name, "--key", public, "--max-age", "1s", code=9)

@@ -48,11 +48,15 @@ def test_a_good_change_passes_and_a_bad_one_fails_with_its_finding(step):
     assert (code, outputs) == (0, "exit-code=0\n")
     assert "::error" not in log
     assert summary.startswith("### mpctl preflight: passes\n\n```\n")
-    code, log, summary, outputs = step("preflight -f service.yaml --spec ngram --set num_speculative_tokens=0")
-    assert code == 2
-    assert outputs.endswith(f"exit-code={code}\n")
-    assert "::error title=mpctl preflight::" in log
-    assert "num_speculative_tokens" in summary
+    for change, expected, finding in (
+        ("--spec mtp", 9, "[mtp-layers]"),
+        ("--spec ngram --set num_speculative_tokens=0", 2, "num_speculative_tokens"),
+    ):
+        code, log, summary, outputs = step(f"preflight -f service.yaml {change}")
+        assert code == expected
+        assert outputs.endswith(f"exit-code={code}\n")
+        assert "::error title=mpctl preflight::" in log
+        assert finding in summary
 
 
 def test_a_command_that_changes_something_or_names_a_shell_is_refused(step):
