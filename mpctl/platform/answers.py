@@ -26,6 +26,7 @@ _Result = TypeVar("_Result")
 _ANSWER_S = 300.0  # of one answer on a busy engine
 _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # the scores of a long prompt: 100 bytes a token, 1,400 with 20 alternatives
 _FEWEST = 2  # alternatives of a token
+_ID = "token_id:"
 # Named, or the generation_config.json of one arm's model would set them for that arm alone.
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
@@ -106,10 +107,11 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
                 name_and_arguments[0] += function.get("name") or ""
                 name_and_arguments[1] += function.get("arguments") or ""
             for token in (choice.get("logprobs") or {}).get("content") or ():
-                chosen.append(float(token["logprob"]))
-                tops = {_id(top["token"]): float(top["logprob"]) for top in token["top_logprobs"]}
                 # vLLM names none where the token is not among those that it was chosen from
-                alternatives.append(tops or {_id(token["token"]): chosen[-1]})
+                entries = token["top_logprobs"] or [token]
+                if all(entry["token"].startswith(_ID) for entry in entries):  # else named by their texts
+                    chosen.append(float(token["logprob"]))
+                    alternatives.append({_id(entry["token"]): float(entry["logprob"]) for entry in entries})
     return Answer(
         prompt_ids=tuple(prompt_ids),
         ids=tuple(ids),
@@ -129,7 +131,7 @@ def _id(token: str) -> int:
     Raises:
         ValueError: another form.
     """
-    return int(token.removeprefix("token_id:"))
+    return int(token.removeprefix(_ID))
 
 
 def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:

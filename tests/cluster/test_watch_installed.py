@@ -41,6 +41,8 @@ POLICY = {
     "cool_down_s": 0.0,
     "per_day": 100,
     "fleet_window_s": 1.0,
+    "sentinel_s": 1.0,
+    "sentinel_share": 0.05,
 }
 
 
@@ -201,14 +203,15 @@ NOVEL = tuple(f"novel {PROMPT} {n} " * 40 for n in range(20))
 @pytest.fixture
 def promoted(cluster, namespace, mpctl):
     """A service with planted secrets and n-gram speculation, and the watch's installation without pods."""
-    cluster.pods.rule(lambda pod: {"script": SCRIPT, "stop_s": 2})
+    turns = {"other": str(mpctl.directory / "wrong")}
+    cluster.pods.rule(lambda pod: {"script": SCRIPT | {"speculating": SCRIPT["speculating"] | turns}, "stop_s": 2})
     namespace.deploy(planted_service())
     policy = mpctl.directory / "policy.yaml"
     policy.write_text(ANY_SPEED)
     plain = text_of(namespace.client.get("isvc", "demo"))
     users = f"users={write_prompts(mpctl.directory / 'prompts.jsonl')}"
     few = ("--prompts", users, "--requests", "4", "--repeats", "4", "--no-calibrate", "--policy", str(policy))
-    mpctl("rollout", "--spec", "ngram", *few)
+    mpctl("rollout", "--spec", "ngram", *few, "--fidelity", "quick")
     watch = Watch(cluster, namespace, mpctl, POLICY)
     yield watch, plain
     watch.remove()
@@ -290,6 +293,55 @@ def test_a_fallback_leaves_no_prompt_in_any_object_and_no_secret_but_where_its_a
     assert {key: marks for key, marks in marked.items() if PROMPT in marks} == {}
     theirs = ("InferenceService", "Deployment", "ReplicaSet", "Pod")  # and the manifest that a rollback restores
     assert {(kind, part) for kind, part, _ in marked if kind not in theirs} == {("ControllerRevision", "ledger")}
+
+
+def answers_are(reason, watch):
+    """Wait until the published condition AnswersRight has a reason."""
+
+    def look():
+        found = watch.namespace.client.find("speculationstatuses", "demo") or {}
+        rows = found.get("status", {}).get("conditions", [])
+        return reason in [row["reason"] for row in rows if row["type"] == "AnswersRight"]
+
+    return wait_for(f"answers are {reason}", look, watch, 120)
+
+
+def test_an_engine_that_turns_wrong_after_its_promotion_is_replaced_at_once(cluster, namespace, promoted):
+    watch, plain = promoted
+    with Users(cluster, namespace, 1, 100) as users:
+        users.prompts = USUAL
+        watch.scale(2)
+        answers_are("Right", watch)
+        assert fallbacks(watch.mpctl) == ([], [])
+        (watch.mpctl.directory / "wrong").touch()
+        ended = lambda: text_of(namespace.client.get("isvc", "demo")) == plain and not fallbacks(watch.mpctl)[1]  # noqa: E731
+        wait_for("a fallback from wrong answers", ended, watch, 120)
+        users.pause()
+    assert users.failed() == []
+    (fallback,), _ = fallbacks(watch.mpctl)
+    assert fallback["detail"].startswith("watch: WrongAnswers: wrong answers: 3 of 3, and 2 of 2 with a cache salt")
+    assert {key: marks for key, marks in marked_objects(namespace).items() if PROMPT in marks} == {}
+    assert finds(watch.logs().encode()) == set()
+
+
+def test_answers_after_an_upgrade_of_the_image_are_unverified_and_no_alarm(cluster, namespace, promoted):
+    watch, _ = promoted
+    with Users(cluster, namespace, 1, 100) as users:
+        users.prompts = USUAL
+        watch.scale(2)
+        answers_are("Right", watch)
+        (container,) = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
+        container["image"] = "vllm/vllm-openai:v0.33.0"
+        namespace.client.patch("isvc", "demo", {"spec": {"predictor": {"containers": [container]}}})
+        answers_are("Unverified", watch)
+        (watch.mpctl.directory / "wrong").touch()  # a newer engine may answer otherwise
+        namespace.ready()
+        answered = len(users.answers)
+        wait_for("users are answered by the new engine", lambda: len(users.answers) >= answered + 50, watch, 120)
+        answers_are("Unverified", watch)
+        users.pause()
+    assert "image changed since the sentinels were recorded" in watch.logs()
+    assert "WrongAnswers" not in watch.logs() and fallbacks(watch.mpctl) == ([], [])
 
 
 @pytest.mark.nightly

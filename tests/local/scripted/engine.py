@@ -15,7 +15,8 @@ The environment variable SCRIPT changes it, as JSON:
 - ``token_s``: seconds of a token (0.002); ``slow``: a speculating engine takes so many times longer
 - ``accept``: accepted share of drafted tokens, with as many drafted as ``num_speculative_tokens`` says
 - ``novel``: the accepted share for prompts with the word "novel"; a synthetic acceptance length wins over ``accept``
-- ``other``: a speculating engine answers something else; ``fail``: share of requests answered with 500
+- ``other``: a speculating engine answers something else, always or while a file of this name exists; ``fail``: share of
+  requests answered with 500
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
 - ``queue_ms``: every request waits so long before it runs
@@ -38,6 +39,7 @@ import threading
 import time
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 TOKEN_S = 0.002
 VERSION = "0.32.0"
@@ -153,7 +155,7 @@ class Model:
         expected = self.asked.get(tuple(ids[:known]), [])
         rows = [None, *({str(token): {"logprob": -0.1, "rank": 1}} for token in ids[1:known])]
         for token, right in itertools.zip_longest(ids[known:], expected[: len(ids) - known]):
-            row = {str(token): {"logprob": -12.0, "rank": 2}}
+            row = {str(token): {"logprob": -12.0, "rank": 2}, "100000": {"logprob": -12.0, "rank": 2}}
             rows.append({**row, str(right): {"logprob": 0.0, "rank": 1}} if right is not None else row)
         return rows
 
@@ -182,6 +184,11 @@ class Model:
                 self.failed -= 1
                 return True
         return False
+
+    def turned(self):
+        """Whether this answer is another one."""
+        other = self.script.get("other")
+        return Path(other).exists() if isinstance(other, str) else other
 
     def steps(self, words):
         """Yield (seconds, words) of each step, counted; the caller waits."""
@@ -292,7 +299,7 @@ class Handler(BaseHTTPRequestHandler):
         actual_ids, right = ids_of(prompt.split()), ids_of(words)
         with self.model.lock:
             self.model.asked[tuple(actual_ids)] = right
-        if self.model.speculating and self.model.script.get("other"):
+        if self.model.speculating and self.model.turned():
             words = ["other", *words]
         if self.model.ending:
             self.json({"error": {"message": "the engine shuts down", "code": 503}}, 503)

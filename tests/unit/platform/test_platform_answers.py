@@ -124,6 +124,13 @@ def test_a_token_that_is_none_of_those_it_was_chosen_from_is_an_answer_that_can_
     assert (answer.error, answer.ids, answer.logprobs, answer.best) == ("", (2,), (-9999.0,), (-9999.0,))
 
 
+def test_an_endpoint_that_names_tokens_by_their_texts_gives_an_answer_without_ids_and_log_probabilities(engine):
+    named = [{"token": "Paris", "logprob": -0.1, "top_logprobs": [{"token": "Paris", "logprob": -0.1}]}]
+    choice = {"index": 0, "message": {"content": "Paris"}, "finish_reason": "stop", "logprobs": {"content": named}}
+    answer = ask_one(engine, lambda _: (200, json.dumps({"choices": [choice]})))
+    assert answer == Answer(text="Paris", finish="stop")
+
+
 def test_an_arm_that_will_be_gone_brings_the_alternatives_of_its_tokens(engine):
     content = [{"logprob": -0.5, "top_logprobs": top(**{"2": -0.5, "9": -0.75, "4": -8.0})}]
     choice = {"message": {"content": "a"}, "token_ids": [2], "logprobs": {"content": content}}
