@@ -27,7 +27,7 @@ _NO_FIELD = "required field is missing"
 
 
 @dataclass(frozen=True)
-class Place:
+class FilePosition:
     """File and line of a value."""
 
     file: str
@@ -117,8 +117,8 @@ class Node:
         self.asked: set[str] = set()
 
     @property
-    def place(self) -> Place:
-        return Place(self.file, self.line)
+    def place(self) -> FilePosition:
+        return FilePosition(self.file, self.line)
 
     def field(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name

@@ -60,7 +60,7 @@ class MeasuredRounds(StepResult):
 
 
 @dataclass(frozen=True)
-class Target:
+class MeasuredEngine:
     """An arm as it runs now."""
 
     endpoint: Endpoint
@@ -91,7 +91,7 @@ class Measurement:
     store: Store
     meter: Meter
     progress: Progress
-    target: Callable[[str], Target]
+    target: Callable[[str], MeasuredEngine]
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
     compares: bool = True  # False for one arm that nothing is compared with

@@ -40,12 +40,12 @@ class StepResult(Record):
 
 
 @dataclass(frozen=True)
-class Nothing(StepResult):
+class NoResult(StepResult):
     """The result of a step that found out nothing."""
 
 
 @dataclass(frozen=True)
-class Resized(StepResult):
+class ResizeResult(StepResult):
     """Replicas that the autoscaler ran when an interrupted rollback continued."""
 
     replicas: int
@@ -120,7 +120,7 @@ class Operation:
             case Event.BEGUN:
                 return replace(self, begun=entry.step)
             case Event.DONE if entry.step == RESIZED:
-                return replace(self, begun=entry.then, replicas=Resized.from_record(entry.data).replicas)
+                return replace(self, begun=entry.then, replicas=ResizeResult.from_record(entry.data).replicas)
             case Event.DONE:
                 return replace(self, begun=entry.then, done={**self.done, entry.step: entry.data})
             case Event.FAILED:

@@ -355,7 +355,7 @@ class Platform(Protocol):
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordCounts:
     """Numbers of a service's records. ``records``: of measurements, with pieces and seals; ``others``: locks,
     logs of stopped engines, and what an older version left."""
 
@@ -423,7 +423,7 @@ class Store(Protocol):
         """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be
         held. Raises NotPermitted before anything is deleted."""
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordCounts:
         """Count the records, also those that cannot be read."""
 
     def purge(self) -> None:

@@ -18,7 +18,7 @@ from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import Arm, ArmState, Live, Platform
 from mpctl.rollout.revision import Manifest, Revision, text_digest
-from mpctl.rollout.steps.verify import Verified
+from mpctl.rollout.steps.verify import VerificationResult
 
 
 def keep_foreign_changes(decision: Decision, live: Live, history: History, *, serving: Spec | None) -> Decision:
@@ -155,7 +155,7 @@ def require_restored(context: Context, operation: Operation) -> Restored:
         MpctlError: no engine runs to confirm it.
     """
     plan, live = operation.plan, context.platform.read()
-    verified = operation.result("verify", Verified)
+    verified = operation.result("verify", VerificationResult)
     digest = text_digest(live.text)
     number = plan.restored_revision or plan.goal.number
     as_left = digest in (plan.goal.digest, verified.digest if verified else "")

@@ -16,7 +16,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.decide import in_place_of
 from mpctl.rollout.journal import Journal
-from mpctl.rollout.operation import RESIZED, Ending, Operation, Resized, StepResult
+from mpctl.rollout.operation import RESIZED, Ending, Operation, ResizeResult, StepResult
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.restore import is_known, keeping
 from mpctl.rollout.sequences import Step, sequence
@@ -272,7 +272,7 @@ def _pinned_at_its_size(context: Context, journal: Journal, operation: Operation
         return operation
     context.scaler.unpin(scaling)  # a pin at the recorded number would be taken for another writer's change
     context.progress.note(f"the autoscaler started more meanwhile: {current['replicas']}, {scaling['replicas']} before")
-    return journal.done(operation, RESIZED, Resized(current["replicas"]))
+    return journal.done(operation, RESIZED, ResizeResult(current["replicas"]))
 
 
 def _unpin_blocked(context: Context, operation: Operation) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from mpctl.yaml_lines import Place
+from mpctl.yaml_lines import FilePosition
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class InferenceClass:
     accelerator: str
     accelerator_count: int
     devices: tuple[Device, ...]
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class NodePool:
     zones: tuple[str, ...]
     taints: tuple[Taint, ...]
     capacity_block: str | None
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class InferenceCluster:
     project: str | None
     version: str | None
     pools: tuple[NodePool, ...]
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True)

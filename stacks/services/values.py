@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mpctl.methods.preflight.drain import ANSWER_S, pod_end
-from mpctl.yaml_lines import Node, Place
+from mpctl.yaml_lines import FilePosition, Node
 from stacks.services.autoscaling import Autoscaling, read_autoscaling
 
 # Ways in which the files reach the pod. storageUris: KServe's own initializer, at every start. pvc: a Job once, then
@@ -67,7 +67,7 @@ class Service:
     memory_gib: int | None
     token_secret: str | None
     service_account: str
-    place: Place
+    place: FilePosition
 
     @property
     def artifacts(self) -> tuple[Artifact, ...]:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from mpctl.yaml_lines import Node, Place, documents
+from mpctl.yaml_lines import FilePosition, Node, documents
 from stacks.services import Service, read_service
 from stacks.settings.existing import Existing, read_existing
 from stacks.settings.gateway import Gateway, read_gateway
@@ -79,7 +79,7 @@ class Network:
     zones: tuple[str, ...]
     blocks: Mapping[str, int]
     flow_logs: bool
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Budget:
     monthly: int
     emails: tuple[str, ...]
     billing_account: str | None
-    place: Place
+    place: FilePosition
 
 
 @dataclass(frozen=True)
@@ -362,7 +362,7 @@ def network(node: Node) -> Network:
         zones=node.texts("zones"),
         blocks=node.mapping("blocks", lambda inner, zone: inner.number(zone, low=0, high=6)),
         flow_logs=node.value("flow_logs", bool, True),
-        place=Place(node.file, node.line_of("egress")),
+        place=FilePosition(node.file, node.line_of("egress")),
     )
     node.done()
     return result

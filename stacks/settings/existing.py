@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from mpctl.yaml_lines import Node, Place
+from mpctl.yaml_lines import FilePosition, Node
 
 CIDR_WORDS = "an address block such as 10.0.0.0/16"
 
@@ -36,7 +36,7 @@ class Existing:
     control plane and nodes call. ``model_volume``: an EFS file system (EKS) or the network (GKE) for shared models.
     """
 
-    place: Place
+    place: FilePosition
     cidr: str
     cluster: str | None = None
     model_volume: str | None = None

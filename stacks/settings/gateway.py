@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mpctl.yaml_lines import Node, Place
+from mpctl.yaml_lines import FilePosition, Node
 
 NAME = r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?"
 DOMAIN = r"([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z]{2,63}"
@@ -37,7 +37,7 @@ class Gateway:
     jwt: Jwt | None = None
     namespaces: tuple[str, ...] = ()
     public: bool = False
-    place: Place | None = None
+    place: FilePosition | None = None
 
     @property
     def authenticated(self) -> bool:

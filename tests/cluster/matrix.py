@@ -17,8 +17,8 @@ from mpctl.gate.verdict import Verdict
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service import reader
 from mpctl.rollout import runner, sequences
-from mpctl.rollout.operation import Nothing
-from mpctl.rollout.steps.measure import Judged
+from mpctl.rollout.operation import NoResult
+from mpctl.rollout.steps.measure import JudgementResult
 
 limit = int(sys.argv[1])
 append = KubernetesStore.append
@@ -34,11 +34,11 @@ def append_and_die(self, *entries, with_next=False):
 
 
 def measured(context, operation):
-    return Nothing()
+    return NoResult()
 
 
 def judged(context, operation):
-    return Judged(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
+    return JudgementResult(Verdict(Outcome.PROMOTE, (), summary="as the test wants"))
 
 
 def sequence(plan, *, replaces_pods):

@@ -26,7 +26,7 @@ from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.answers import refusing
 from mpctl.platform import answers
-from mpctl.rollout.measurement import Target
+from mpctl.rollout.measurement import MeasuredEngine
 from mpctl.rollout.ports import Endpoint
 from mpctl.rollout.steps import answers as step
 
@@ -163,7 +163,7 @@ class Bench:
         measured: Any = SimpleNamespace(
             workload=self.workload,
             note_conditions=lambda arm: None,
-            target=lambda arm: Target(self.endpoints[arm], None),
+            target=lambda arm: MeasuredEngine(self.endpoints[arm], None),
             salt=lambda arm, attempt="": f"{arm} {attempt} {0 if arm == BASELINE else self._passes}",
         )
         return step._Pass(context, operation, measured)

@@ -14,8 +14,8 @@ import pytest
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.ledger import Event, read_ledger
 from mpctl.rollout.operation import operations
-from mpctl.rollout.steps.candidate import Ready
-from mpctl.rollout.steps.measure import Matched
+from mpctl.rollout.steps.candidate import ReadinessResult
+from mpctl.rollout.steps.measure import MatchResult
 
 from .conftest import DEMO, LAX, SUFFIX
 
@@ -73,12 +73,12 @@ def test_ngram_is_promoted_on_code_edits_and_rejected_on_novel_text(engine):
 @pytest.mark.nightly  # EAGLE-3 takes the same way with a smaller draft
 def test_a_draft_model_is_promoted(engine):
     operation = promoted_and_back(engine, "draft_model", "--draft", str(DEMO / "draft"))
-    assert operation.result("match", Matched).outcome is Outcome.PASS
+    assert operation.result("match", MatchResult).outcome is Outcome.PASS
 
 
 def test_a_trained_eagle3_head_is_promoted_and_takes_its_share_of_the_kv_cache(engine):
     operation = promoted_and_back(engine, "eagle3", "--draft", str(DEMO / "eagle3"))
-    matched, ready = operation.result("match", Matched), operation.result("ready", Ready)
+    matched, ready = operation.result("match", MatchResult), operation.result("ready", ReadinessResult)
     assert matched.outcome is Outcome.PASS
     assert matched.rate > 0.6
     log = next(engine.service.glob(f"arms/{ready.arm}.log")).read_text(errors="replace")
@@ -92,8 +92,8 @@ def test_medusa_heads_are_promoted_and_take_no_kv_cache(engine):
     """Medusa heads keep no keys and values, and fewer of their tokens are accepted than of an EAGLE head's."""
     options = ("--draft", str(DEMO / "medusa"), "--set", "num_speculative_tokens=3", "--prompts", "edits")
     operation = promoted_and_back(engine, "medusa", *options, tokens_per_step=1.2)
-    assert operation.result("match", Matched).outcome is Outcome.PASS
-    ready = operation.result("ready", Ready)
+    assert operation.result("match", MatchResult).outcome is Outcome.PASS
+    ready = operation.result("ready", ReadinessResult)
     assert ready.kv_pool_tokens == ready.baseline_kv_pool_tokens
 
 
@@ -119,4 +119,4 @@ def test_a_head_of_random_weights_fails_the_warm_up(engine):
 )
 def test_suffix_decoding_is_promoted_on_code_edits(engine):
     operation = promoted_and_back(engine, "suffix", "--prompts", "edits")
-    assert operation.result("match", Matched) is None  # nothing that has to fit
+    assert operation.result("match", MatchResult) is None  # nothing that has to fit

@@ -29,7 +29,7 @@ from mpctl.platform.local.client import BenchClient
 from mpctl.platform.local.engine import python_of
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Target
+from mpctl.rollout.measurement import MeasuredEngine
 from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready
@@ -47,7 +47,7 @@ class Arms:
     names: tuple[str, ...]
     meter: Meter
     load: Loader
-    target: Callable[[str], Target]
+    target: Callable[[str], MeasuredEngine]
     speculates: bool = True  # the candidate is expected to
     running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
     noise: Callable[[], MeasurementNoise | None] = lambda: None  # of an earlier rollout of the baseline's service
@@ -82,7 +82,7 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
                 names=tuple(endpoints),
                 meter=meter,
                 load=load,
-                target=lambda arm: Target(endpoints[arm], None, name=urls[arm]),
+                target=lambda arm: MeasuredEngine(endpoints[arm], None, name=urls[arm]),
                 speculates=False,
             )
     finally:
@@ -265,7 +265,7 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
     )
 
 
-def _target(session: Session) -> Target:
+def _target(session: Session) -> MeasuredEngine:
     """Return the arm that serves now.
 
     Raises:
@@ -278,4 +278,4 @@ def _target(session: Session) -> Target:
             f"{session.title} does not answer: {state.message or state.phase.value}", hint=session.command("status")
         )
     config: dict[str, Any] | None = session.service().speculation()
-    return Target(state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens)
+    return MeasuredEngine(state.endpoint, from_config(config), state.argv or (), state.kv_pool_tokens)

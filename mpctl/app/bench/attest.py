@@ -28,7 +28,7 @@ from mpctl.report.attestation import PAYLOAD_TYPE, Attested, Subjects, payload_o
 from mpctl.report.build import build_report
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.revision import text_digest
-from mpctl.rollout.steps.baseline import Recorded
+from mpctl.rollout.steps.baseline import RecordedRevision
 
 if TYPE_CHECKING:
     from securesystemslib.signer._key import Key
@@ -59,7 +59,7 @@ def attest(session: Session, operation: Operation, source: FinishedRun, signer: 
 
 def _promoted_text(session: Session, operation: Operation) -> str:
     """Return the digest of the manifest after the rollout, as the cluster stored it where it was promoted."""
-    recorded = operation.result("record-promoted", Recorded)
+    recorded = operation.result("record-promoted", RecordedRevision)
     revision = next((r for r in session.store.revisions() if recorded and r.number == recorded.revision), None)
     return operation.plan.goal.digest if revision is None else revision.digest
 

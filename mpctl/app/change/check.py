@@ -24,7 +24,7 @@ from mpctl.estimate.memory import (
 )
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
-from mpctl.methods.preflight.checks import RULES, Check, match
+from mpctl.methods.preflight.checks import RULES, DraftCheck, match
 from mpctl.methods.preflight.known_bad import KnownBad
 from mpctl.methods.preflight.preflight_rule import ordered
 
@@ -43,7 +43,7 @@ class Checked:
 
     findings: tuple[Finding, ...]
     unchecked: tuple[str, ...]
-    checks: tuple[Check, ...] = ()
+    checks: tuple[DraftCheck, ...] = ()
     memory: Estimate | None = None
 
 

@@ -22,7 +22,7 @@ from mpctl.rollout.operation import (
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, Demand, Pruned, Recorded
+from mpctl.rollout.ports import Arm, Demand, Pruned, RecordCounts
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
 
@@ -227,7 +227,7 @@ def _readable(
         return entries, None, None
 
 
-def purge(session: Session, *, force: bool = False) -> Recorded:
+def purge(session: Session, *, force: bool = False) -> RecordCounts:
     """Delete revisions, ledger, records and lock; the service itself stays as it is. Returns what was deleted.
 
     ``force``: also a history that cannot be read, in which an unfinished operation would not show.
@@ -243,7 +243,7 @@ def purge(session: Session, *, force: bool = False) -> Recorded:
         raise NotPermitted(error.message, hint=_hint(session)) from error
 
 
-def _purge(session: Session, *, force: bool) -> Recorded:
+def _purge(session: Session, *, force: bool) -> RecordCounts:
     recorded = session.store.recorded()
     if not recorded.total:
         return recorded

@@ -15,7 +15,7 @@ from mpctl.report import operation_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
-from mpctl.rollout.steps.promote import Retained
+from mpctl.rollout.steps.promote import RetentionResult
 
 
 def conclude(context: CliContext, outcome: OperationOutcome) -> None:
@@ -126,7 +126,7 @@ def _conclude(context: CliContext, outcome: OperationOutcome) -> None:
     assert operation is not None
     if operation.ending is Ending.PROMOTED:
         terminal.note(f"promoted: {outcome.title} runs {plan.spec_text}", color="green")
-        if plan.keep_baseline and (retained := operation.result("keep-baseline", Retained)) and retained.arm:
+        if plan.keep_baseline and (retained := operation.result("keep-baseline", RetentionResult)) and retained.arm:
             terminal.note(f"{plan.baseline_text} is retained; {outcome.command('retire')} stops it")
         terminal.next_command(outcome.command("rollback"), "restores the service exactly")
     elif operation.ending in (Ending.ROLLED_BACK, Ending.UNDONE):

@@ -93,7 +93,7 @@ class MeasuredPair:
 
 
 @dataclass(frozen=True)
-class Outside:
+class EvidenceGap:
     """A reason why a cell lies outside the evidence, and what would bring it inside."""
 
     reason: str
@@ -108,7 +108,7 @@ def level_of(cell: Scenario, pairs: Sequence[MeasuredPair]) -> Level:
     return "L1" if cell.acceptance.origin == "measured" else "L0"
 
 
-def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound: bool) -> tuple[Outside, ...]:
+def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound: bool) -> tuple[EvidenceGap, ...]:
     """The reasons why evidence does not cover a cell; empty where published rows or a measured pair cover it.
     ``bound``: the KV pool limits the batch."""
     mine = [pair for pair in pairs if pair.method == cell.method]
@@ -117,22 +117,22 @@ def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound
     at = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
     reasons = []
     if cell.gpu.name == CPU:
-        reasons.append(Outside("no published row was measured on a CPU", at))
+        reasons.append(EvidenceGap("no published row was measured on a CPU", at))
     if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
-        reasons.append(Outside(f"no published row with a baseline covers {cell.method}", at))
+        reasons.append(EvidenceGap(f"no published row with a baseline covers {cell.method}", at))
     if cell.precision not in ("bf16", "fp16"):
-        reasons.append(Outside(f"no published row covers {cell.precision} weights", at))
+        reasons.append(EvidenceGap(f"no published row covers {cell.precision} weights", at))
     if cell.target.hybrid:
-        reasons.append(Outside("no published row covers a target with windowed or linear attention", at))
+        reasons.append(EvidenceGap("no published row covers a target with windowed or linear attention", at))
     if cell.prompt > LONGEST_PROMPT:
-        reasons.append(Outside(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", at))
+        reasons.append(EvidenceGap(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", at))
     if bound and cell.pool is None:
         pool = cell.pool_ranges()[0].text("tokens")
         give = "start the engine once: mpctl reads the pool from its log (in a file of cells: pool_tokens)"
-        reasons.append(Outside(f"the KV pool limits the batch and is estimated, {pool}", give))
+        reasons.append(EvidenceGap(f"the KV pool limits the batch and is estimated, {pool}", give))
     if load > _MOST_LOAD:
-        reasons.append(Outside(f"{load:.1f} times the tokens per step at which compute takes over", at))
+        reasons.append(EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", at))
     reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
     if mine and cell.concurrency > reach:
-        reasons.append(Outside(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
+        reasons.append(EvidenceGap(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
     return tuple(reasons)

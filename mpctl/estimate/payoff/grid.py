@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from mpctl.estimate.payoff.evidence import (
     LEVELS,
+    EvidenceGap,
     Level,
     MeasuredPair,
-    Outside,
     Posterior,
     fitted_record,
     level_of,
@@ -29,7 +29,7 @@ _MOST_CONCURRENCY = 512
 
 
 @dataclass(frozen=True)
-class Answer:
+class GridEntry:
     """A cell of the table with its prediction and what may be said of it."""
 
     cell: Scenario
@@ -37,7 +37,7 @@ class Answer:
     call: Call
     level: Level
     regime: str
-    outside: tuple[Outside, ...]
+    outside: tuple[EvidenceGap, ...]
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,12 @@ class Choice:
     concurrency: float
     k: int
     equal: tuple[int, ...]
-    entry: Answer
+    entry: GridEntry
     even: float | None = None
 
 
 @dataclass(frozen=True)
-class Crossover:
+class PredictedCrossover:
     """The range of concurrency in which speculation stops to pay. ``low`` None: it pays up to ``_MOST_CONCURRENCY``;
     ``high`` None: the range ends above it. Both 0: it never pays."""
 
@@ -74,21 +74,21 @@ class Crossover:
 class Grid:
     """All entries, one choice per concurrency, and the crossover of the best K."""
 
-    entries: tuple[Answer, ...]
+    entries: tuple[GridEntry, ...]
     choices: tuple[Choice, ...]
-    crossover: Crossover
+    crossover: PredictedCrossover
 
 
-def answer(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Answer:
+def answer(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> GridEntry:
     """The prediction of one cell and its call."""
     prediction = predict(cell, posterior, pairs)
     level = level_of(cell, pairs)
     unproven = outside(cell, prediction.load, pairs, bound=prediction.pool_bound)
     regime = regime_of(cell, prediction.load, bound=prediction.pool_bound)
-    return Answer(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
+    return GridEntry(cell, prediction, _call(cell, prediction, level, unproven), level, regime, unproven)
 
 
-def _call(cell: Scenario, prediction: Prediction, level: Level, unproven: tuple[Outside, ...]) -> Call:
+def _call(cell: Scenario, prediction: Prediction, level: Level, unproven: tuple[EvidenceGap, ...]) -> Call:
     band = prediction.throughput
     if level == "L0" or unproven:
         return "measure first"
@@ -110,7 +110,7 @@ def table(
 ) -> Grid:
     """Every concurrency with every K of one method. ``answered`` is called after each."""
 
-    def entry(c: float, k: int) -> Answer:
+    def entry(c: float, k: int) -> GridEntry:
         made = answer(replace(cell, concurrency=float(c), k=k), posterior, pairs)
         answered()
         return made
@@ -121,7 +121,7 @@ def table(
     return Grid(entries, choices, crossover(cell, sorted({choice.k for choice in choices}), posterior, pairs))
 
 
-def best_of(entries: Sequence[Answer]) -> Choice:
+def best_of(entries: Sequence[GridEntry]) -> Choice:
     """The smallest K within 2 % of the best throughput among entries of one concurrency."""
     best = max(entry.prediction.throughput.value for entry in entries)
     equal = [entry for entry in entries if entry.prediction.throughput.value >= _EQUAL * best]
@@ -129,7 +129,9 @@ def best_of(entries: Sequence[Answer]) -> Choice:
     return Choice(first.cell.concurrency, first.cell.k, tuple(entry.cell.k for entry in equal), first)
 
 
-def crossover(cell: Scenario, ks: Sequence[int], posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> Crossover:
+def crossover(
+    cell: Scenario, ks: Sequence[int], posterior: Posterior, pairs: Sequence[MeasuredPair] = ()
+) -> PredictedCrossover:
     """The concurrency at which the best K stops gaining throughput; a range, as the model errs by a factor."""
 
     def ratio(at: float) -> float:
@@ -137,17 +139,17 @@ def crossover(cell: Scenario, ks: Sequence[int], posterior: Posterior, pairs: Se
 
     low, high = 1.0, 2.0
     if ratio(low) <= 1:
-        return Crossover(0, 0)
+        return PredictedCrossover(0, 0)
     while high <= _MOST_CONCURRENCY and ratio(high) > 1:
         low, high = high, high * 2
     if high > _MOST_CONCURRENCY:
-        return Crossover(None, None)
+        return PredictedCrossover(None, None)
     for _ in range(3):
         middle = (low * high) ** 0.5
         low, high = (middle, high) if ratio(middle) > 1 else (low, middle)
     point = (low * high) ** 0.5
     upper = point * _CROSSOVER_FACTOR
-    return Crossover(max(point / _CROSSOVER_FACTOR, 1.0), upper if upper <= _MOST_CONCURRENCY else None)
+    return PredictedCrossover(max(point / _CROSSOVER_FACTOR, 1.0), upper if upper <= _MOST_CONCURRENCY else None)
 
 
 @dataclass(frozen=True)
@@ -159,7 +161,7 @@ class Sensitivity:
     call: Call
 
 
-def what_changes(entry: Answer, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> tuple[Sensitivity, ...]:
+def what_changes(entry: GridEntry, posterior: Posterior, pairs: Sequence[MeasuredPair] = ()) -> tuple[Sensitivity, ...]:
     """The throughput ratio of an entry under other assumptions, the largest effect first."""
     cell = entry.cell
     accepted = replace(cell.acceptance, rates=tuple(rate * 0.9 for rate in cell.acceptance.rates))
@@ -186,7 +188,7 @@ def what_changes(entry: Answer, posterior: Posterior, pairs: Sequence[MeasuredPa
     return tuple(sorted(changes, key=lambda change: -abs(change.ratio / point - 1)))
 
 
-def _scaled(name: str, entry: Answer, factor: float) -> Sensitivity:
+def _scaled(name: str, entry: GridEntry, factor: float) -> Sensitivity:
     """An entry whose throughput ratio is moved by a factor, with its relative band."""
     old = entry.prediction.throughput
     new = Band(old.value * factor, old.low * factor, old.high * factor)
@@ -211,7 +213,7 @@ def band_record(band: Band) -> dict[str, float]:
     return {"value": round(band.value, 4), "low": round(band.low, 4), "high": round(band.high, 4)}
 
 
-def entry_record(entry: Answer) -> dict[str, Any]:
+def entry_record(entry: GridEntry) -> dict[str, Any]:
     """An answer."""
     prediction = entry.prediction
     return {

@@ -43,7 +43,7 @@ def unknowns(spec: Spec, facts: ServiceFacts) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Check:
+class DraftCheck:
     """A check of a draft with its target; ``text`` says what was found or which facts are missing."""
 
     id: str
@@ -51,16 +51,16 @@ class Check:
     text: str
 
 
-def match(spec: Spec, facts: ServiceFacts) -> tuple[Check, ...]:
+def match(spec: Spec, facts: ServiceFacts) -> tuple[DraftCheck, ...]:
     """The checks whether this draft fits its target; empty for a method without a draft."""
     return tuple(_check(rule, spec, facts) for rule in draft_rules.PAIR_RULES if rule.applies(spec))
 
 
-def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> Check:
+def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> DraftCheck:
     finding = rule.check(spec, facts)
     if finding is not None:
-        return Check(rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason)
+        return DraftCheck(rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason)
     missing = [name.replace("_", " ") for name in rule.unknown_facts(spec, facts) if name not in _REFINE]
     if missing:
-        return Check(rule.id, "unknown", f"not known: {', '.join(missing)}")
-    return Check(rule.id, "ok", "")
+        return DraftCheck(rule.id, "unknown", f"not known: {', '.join(missing)}")
+    return DraftCheck(rule.id, "ok", "")

@@ -45,7 +45,7 @@ from mpctl.platform.kubernetes.ledger_objects import (
 )
 from mpctl.platform.kubernetes.sealed_records import RecordedObjects, SealedRecords
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.ports import Pruned, Recorded
+from mpctl.rollout.ports import Pruned, RecordCounts
 from mpctl.rollout.revision import Revision
 
 
@@ -281,7 +281,7 @@ class KubernetesStore:
 
     # Deletion
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordCounts:
         """Number of objects of each kind."""
         return RecordedObjects(self._client, self._namespace, self._service).recorded()
 

@@ -41,7 +41,7 @@ from mpctl.platform.kubernetes.ledger_objects import (
     owned_by,
     seals_of,
 )
-from mpctl.rollout.ports import Pruned, Recorded
+from mpctl.rollout.ports import Pruned, RecordCounts
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
 _PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
@@ -338,7 +338,7 @@ class RecordedObjects:
             *((LEASE, item) for item in ([lease] if lease else [])),
         ]
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordCounts:
         """Number of revisions, entries and objects with records; other objects are those of an older version."""
         parts = [part_of(item) for _, item in self._found]
         try:
@@ -350,7 +350,7 @@ class RecordedObjects:
         records = sum(part in _RECORDS for part in parts)
         others = len(parts) - parts.count(names.REVISION) - parts.count(names.LEDGER) - records
         entries = sum(len(each.appended.entries) for each in ledger) or parts.count(names.LEDGER)
-        return Recorded(len(revisions), entries, records, others)
+        return RecordCounts(len(revisions), entries, records, others)
 
     def require_permitted(self) -> None:
         """Ask the API server whether each kind may be deleted, so that a refusal comes before the first deletion.

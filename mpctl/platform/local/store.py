@@ -17,7 +17,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.state_files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
-from mpctl.rollout.ports import Pruned, Recorded
+from mpctl.rollout.ports import Pruned, RecordCounts
 from mpctl.rollout.revision import Revision
 
 
@@ -35,10 +35,10 @@ class RecordedFiles:
         self._others = [log for log in _files(directory, "arms/*.log") if log.stem not in running]
         self._others += _files(directory, _SEALED)
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordCounts:
         """Number of files of each kind; a line of the ledger counts as one entry."""
         lines = sum(path.read_bytes().count(b"\n") or 1 for path in self._ledger)
-        return Recorded(len(self._revisions), lines, len(self._records), len(self._others))
+        return RecordCounts(len(self._revisions), lines, len(self._records), len(self._others))
 
     def prune(self, operations: frozenset[str]) -> Pruned:
         """Delete the records of these operations."""
@@ -169,7 +169,7 @@ class LocalStore:
         """Delete the records of these operations."""
         return RecordedFiles(self._directory).prune(operations)
 
-    def recorded(self) -> Recorded:
+    def recorded(self) -> RecordCounts:
         """Number of files of each kind."""
         return RecordedFiles(self._directory).recorded()
 

@@ -31,9 +31,9 @@ from mpctl.gate.answers import confirm, examine, promises, to_confirm
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measurement
-from mpctl.rollout.operation import Nothing, Operation
+from mpctl.rollout.operation import NoResult, Operation
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.steps.measure import Answered, in_turns, measurement
+from mpctl.rollout.steps.measure import AnswersResult, in_turns, measurement
 
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
 _CONTEXT = 4096  # tokens, where the engine does not tell
@@ -173,14 +173,14 @@ def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, 
     }
 
 
-def ask_baseline(context: Context, operation: Operation) -> Nothing:
+def ask_baseline(context: Context, operation: Operation) -> NoResult:
     """Ask the baseline while it runs; its answers are kept in memory."""
     measured = measurement(context, operation)
     context.answers[operation.id] = _Pass(context, operation, measured, leaves=True).ask_baseline()
-    return Nothing()
+    return NoResult()
 
 
-def compare_answers(context: Context, operation: Operation) -> Answered:
+def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
     plan = operation.plan
     turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
@@ -193,4 +193,4 @@ def compare_answers(context: Context, operation: Operation) -> Answered:
     check, burst = comparison.compare(baseline)
     verdict = measured.keep_answers(check, burst)
     decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)
-    return Answered(check.requests, check.scored, check.level, verdict if decides else None)
+    return AnswersResult(check.requests, check.scored, check.level, verdict if decides else None)

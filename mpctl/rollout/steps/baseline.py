@@ -8,19 +8,19 @@ from mpctl.errors import MpctlError
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import live_revisions, recorded_revisions
-from mpctl.rollout.operation import Nothing, Operation, StepResult
+from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.revision import Manifest, Revision
 
 
 @dataclass(frozen=True)
-class Recorded(StepResult):
+class RecordedRevision(StepResult):
     """The revision that holds the live service, and how many tokens the KV cache of its engine holds."""
 
     revision: int
     kv_pool_tokens: int | None = None
 
 
-def record_baseline(context: Context, operation: Operation) -> Recorded:
+def record_baseline(context: Context, operation: Operation) -> RecordedRevision:
     """Check that the service is as the plan found it; its revision was recorded with the plan.
 
     Raises:
@@ -33,7 +33,7 @@ def record_baseline(context: Context, operation: Operation) -> Recorded:
             hint="run the command again to plan from the service as it is now",
         )
     context.progress.step("record", f"the service is recorded as revision {plan.baseline.number}")
-    return Recorded(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
+    return RecordedRevision(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
 
 
 def revision_of(
@@ -65,22 +65,22 @@ def revision_of(
 
 
 @dataclass(frozen=True)
-class Unpinned(StepResult):
+class UnpinResult(StepResult):
     """Fields of the autoscaler that were left as they are because another writer changed them."""
 
     left: tuple[str, ...] = ()
 
 
-def pin(context: Context, operation: Operation) -> Nothing:
+def pin(context: Context, operation: Operation) -> NoResult:
     """Pin the autoscaler, which would answer measurements and new pods with more pods."""
     scaling = operation.scaling
     assert scaling is not None  # else there is no such step
     context.progress.step("pin", f"pinning the autoscaler at {scaling['replicas']}")
     context.scaler.pin(scaling)
-    return Nothing()
+    return NoResult()
 
 
-def unpin(context: Context, operation: Operation) -> Unpinned:
+def unpin(context: Context, operation: Operation) -> UnpinResult:
     """Restore the autoscaler as it was before the operation."""
     scaling = operation.scaling
     assert scaling is not None
@@ -88,4 +88,4 @@ def unpin(context: Context, operation: Operation) -> Unpinned:
     unrestored = context.scaler.unpin(scaling)
     for line in unrestored:
         context.progress.note(line)
-    return Unpinned(unrestored)
+    return UnpinResult(unrestored)

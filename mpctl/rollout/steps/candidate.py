@@ -11,49 +11,49 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, ArmState, Phase
-from mpctl.rollout.steps.baseline import Recorded
+from mpctl.rollout.steps.baseline import RecordedRevision
 
 
 @dataclass(frozen=True)
-class Started(StepResult):
+class StartResult(StepResult):
     """The arm that was started."""
 
     arm: str
 
 
-def start(context: Context, operation: Operation) -> Started:
+def start(context: Context, operation: Operation) -> StartResult:
     """Start the arm beside the one that serves."""
     plan = operation.plan
     context.progress.step("start", f"starting {plan.spec_text} beside the serving engine")
     context.platform.start(plan.arm)
     if plan.kind is Kind.ROLLOUT:
         context.meter.prepare()
-    return Started(plan.arm.id)
+    return StartResult(plan.arm.id)
 
 
-def start_copy(context: Context, operation: Operation) -> Started:
+def start_copy(context: Context, operation: Operation) -> StartResult:
     """Start a copy of the baseline beside the service, which keeps its users."""
     copy = operation.plan.measured_baseline
     context.progress.step("start", "starting a copy of the baseline without users")
     context.platform.start(copy)
-    return Started(copy.id)
+    return StartResult(copy.id)
 
 
-def switch(context: Context, operation: Operation) -> Started:
+def switch(context: Context, operation: Operation) -> StartResult:
     """Stop the serving arm and start the other in its place."""
     plan = operation.plan
     stays_up = context.platform.replaces_pods_itself and not plan.downtime
     down = "the old engine stops when the new one is ready" if stays_up else "the service is down meanwhile"
     context.progress.step("switch", f"switching to {plan.spec_text}; {down}")
     context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
-    return Started(plan.arm.id)
+    return StartResult(plan.arm.id)
 
 
 POLL_S = 0.5
 
 
 @dataclass(frozen=True)
-class Ready(StepResult):
+class ReadinessResult(StepResult):
     """The arm, its engine's own arguments, and how many tokens its KV cache and the baseline's hold."""
 
     arm: str
@@ -66,7 +66,7 @@ def _nothing() -> None:
     pass
 
 
-def wait_ready(context: Context, operation: Operation) -> Ready:
+def wait_ready(context: Context, operation: Operation) -> ReadinessResult:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     context.progress.step("ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s")
@@ -77,20 +77,20 @@ def wait_ready(context: Context, operation: Operation) -> Ready:
         else:
             context.platform.start(plan.arm)
     state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm))
-    recorded = operation.result("record", Recorded) if plan.kind is Kind.ROLLOUT else None
+    recorded = operation.result("record", RecordedRevision) if plan.kind is Kind.ROLLOUT else None
     pool, baseline = state.kv_pool_tokens, recorded.kv_pool_tokens if recorded else None
     if pool and baseline:
         change = f"{pool:,} tokens, baseline {baseline:,} ({pool / baseline - 1:+.1%})"
         context.progress.note(f"KV pool by the engines' own logs: {change}")
-    return Ready(state.id, redacted(state.argv or ()), pool, baseline)
+    return ReadinessResult(state.id, redacted(state.argv or ()), pool, baseline)
 
 
-def wait_copy_ready(context: Context, operation: Operation) -> Ready:
+def wait_copy_ready(context: Context, operation: Operation) -> ReadinessResult:
     """Wait until the copy of the baseline answers."""
     plan = operation.plan
     context.progress.step("ready", f"waiting for the copy of the baseline, at most {plan.ready_timeout_s:.0f} s")
     state = await_ready(context, plan.measured_baseline, plan.ready_timeout_s, name="the copy of the baseline")
-    return Ready(state.id, redacted(state.argv or ()), state.kv_pool_tokens)
+    return ReadinessResult(state.id, redacted(state.argv or ()), state.kv_pool_tokens)
 
 
 def await_ready(

@@ -16,7 +16,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import MeasuredRounds, Measurement, Target, load_record
+from mpctl.rollout.measurement import MeasuredEngine, MeasuredRounds, Measurement, load_record
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
@@ -45,7 +45,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
     targets = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
     workload = workload_of(context, operation)
 
-    def target(name: str) -> Target:
+    def target(name: str) -> MeasuredEngine:
         try:
             return target_of(context, *targets[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
@@ -67,7 +67,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
     )
 
 
-def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> Target:
+def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> MeasuredEngine:
     """An arm that is ready, to be measured. ``name``: of the arm in messages.
 
     Raises:
@@ -80,7 +80,7 @@ def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the
             f"{name} stopped while it was measured: {state.message or gone}",
             hint=context.platform.describe_failure(arm),
         )
-    return Target(
+    return MeasuredEngine(
         state.endpoint,
         spec,
         state.argv or (),
@@ -140,7 +140,7 @@ def require_prompts(context: Context, operation: Operation) -> None:
 
 
 @dataclass(frozen=True)
-class Matched(StepResult):
+class MatchResult(StepResult):
     """Drafts of the warm-up, the acceptance rate at the first position, and the gate's outcome on them."""
 
     prompts: int
@@ -151,7 +151,7 @@ class Matched(StepResult):
     outcome: Outcome
 
 
-def check_match(context: Context, operation: Operation) -> Matched:
+def check_match(context: Context, operation: Operation) -> MatchResult:
     """Warm the candidate up and ask the gate about the first-position acceptance of its draft.
 
     Raises:
@@ -171,7 +171,7 @@ def check_match(context: Context, operation: Operation) -> Matched:
         raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
     if match.outcome is not Outcome.PASS:
         context.progress.note(f"{plan.draft}: {match.describe()}; the measurement decides")
-    return Matched(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
+    return MatchResult(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
 
 
 def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
@@ -202,7 +202,7 @@ class _Turns:
     running: str = ""
     starts: int = 0
 
-    def target(self, name: str) -> Target:
+    def target(self, name: str) -> MeasuredEngine:
         """Return the arm, started alone on the GPU unless it is its turn already."""
         if name != self.running:
             self._start(name)
@@ -232,7 +232,7 @@ def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:
 
 
 @dataclass(frozen=True)
-class Answered(StepResult):
+class AnswersResult(StepResult):
     """Requests to each arm before any speed, and answers scored. ``verdict``: of answers that decide by themselves."""
 
     requests: int
@@ -242,7 +242,7 @@ class Answered(StepResult):
 
 
 @dataclass(frozen=True)
-class Judged(StepResult):
+class JudgementResult(StepResult):
     """The gate's verdict on the measured rounds."""
 
     verdict: Verdict
@@ -250,13 +250,15 @@ class Judged(StepResult):
 
 def verdict_of(operation: Operation) -> Verdict | None:
     """The gate's verdict on an operation; None while it has not judged."""
-    judged: Judged | Answered | None = operation.result("judge", Judged) or operation.result("answers", Answered)
+    judged: JudgementResult | AnswersResult | None = operation.result("judge", JudgementResult) or operation.result(
+        "answers", AnswersResult
+    )
     return None if judged is None else judged.verdict
 
 
-def judge(context: Context, operation: Operation) -> Judged:
+def judge(context: Context, operation: Operation) -> JudgementResult:
     """Ask the gate, once for all, about the rounds that were measured."""
     measured = measurement(context, operation)
     _, verdict = measured.interim(measured.rounds())
     context.progress.step("judge", verdict.outcome.value)
-    return Judged(verdict)
+    return JudgementResult(verdict)

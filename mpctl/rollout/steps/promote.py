@@ -12,11 +12,11 @@ from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.workload import Workload
 from mpctl.manifest import redacted
 from mpctl.rollout.context import Context
-from mpctl.rollout.operation import Nothing, Operation, StepResult
+from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Manifest
-from mpctl.rollout.steps.baseline import Recorded, revision_of
+from mpctl.rollout.steps.baseline import RecordedRevision, revision_of
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.rollout.steps.measure import measurement
 from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
@@ -27,23 +27,23 @@ from mpctl.watch.sentinel import Sentinels, prefix_digest
 
 
 @dataclass(frozen=True)
-class Promoted(StepResult):
+class PromotionResult(StepResult):
     """The digest of the manifest that is live now."""
 
     digest: str
 
 
-def promote(context: Context, operation: Operation) -> Promoted:
+def promote(context: Context, operation: Operation) -> PromotionResult:
     """Make the arm the service: its manifest is the live one, and it gets the traffic."""
     plan = operation.plan
     context.progress.step(operation.begun, f"routing the service to {plan.spec_text}")
     serves = redirected(operation) or plan.kind is Kind.RESTART  # a retained baseline outlives a restart
     context.platform.promote(plan.arm, expect=plan.arms, downtime=plan.downtime, candidate_serves=serves)
-    return Promoted(plan.goal.digest)
+    return PromotionResult(plan.goal.digest)
 
 
 @dataclass(frozen=True)
-class Settled(StepResult):
+class SettlingResult(StepResult):
     """The arm that every pod runs, with its engine's own arguments."""
 
     arm: str
@@ -54,7 +54,7 @@ def _nothing() -> None:
     pass
 
 
-def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> Settled:
+def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> SettlingResult:
     """Wait until the written service serves, then restore what was only set for the change. ``meanwhile``: as with
     :func:`await_ready`."""
     plan = operation.plan
@@ -63,60 +63,60 @@ def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], No
     )
     state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm), meanwhile=meanwhile)
     context.platform.restore_strategy(plan.arm)
-    return Settled(state.id, redacted(state.argv or ()))
+    return SettlingResult(state.id, redacted(state.argv or ()))
 
 
-def settle_behind_retained(context: Context, operation: Operation) -> Settled:
+def settle_behind_retained(context: Context, operation: Operation) -> SettlingResult:
     """Settle as :func:`settle` does, while the retained baseline has the traffic and may stop."""
     return settle(context, operation, meanwhile=RouteReturn(context, operation).check)
 
 
 @dataclass(frozen=True)
-class Retired(StepResult):
+class RetirementResult(StepResult):
     """The baseline's arm where it was retained, otherwise None."""
 
     retained: str | None = None
 
 
-def retire(context: Context, operation: Operation) -> Retired:
+def retire(context: Context, operation: Operation) -> RetirementResult:
     """Stop the other arms, unless they are retained for an instant rollback."""
     if operation.plan.keep_baseline:
-        return Retired(operation.plan.baseline_arm.id)
+        return RetirementResult(operation.plan.baseline_arm.id)
     context.progress.step("retire", "stopping the other engine once it has answered its requests")
     context.platform.stop_all_except(operation.plan.arm)
-    return Retired()
+    return RetirementResult()
 
 
-def stop_copy(context: Context, operation: Operation) -> Nothing:
+def stop_copy(context: Context, operation: Operation) -> NoResult:
     """Stop the copy of the baseline, which was only measured."""
     context.progress.step("retire", "stopping the copy of the baseline")
     context.platform.stop(operation.plan.measured_baseline)
-    return Nothing()
+    return NoResult()
 
 
-def stop_replaced(context: Context, operation: Operation) -> Nothing:
+def stop_replaced(context: Context, operation: Operation) -> NoResult:
     """Stop the engine that a restart replaced; a retained baseline stays."""
     context.progress.step("retire", "stopping the replaced engine once it has answered its requests")
     context.platform.stop(operation.plan.baseline_arm)
-    return Nothing()
+    return NoResult()
 
 
-def release(context: Context, operation: Operation) -> Nothing:
+def release(context: Context, operation: Operation) -> NoResult:
     """Stop the baseline that an earlier rollout retained; its GPUs are needed."""
     context.progress.step("release", "stopping the baseline that was retained before")
     context.platform.stop_all_except(operation.plan.baseline_arm)
-    return Nothing()
+    return NoResult()
 
 
 @dataclass(frozen=True)
-class Retained(StepResult):
+class RetentionResult(StepResult):
     """The arm that is retained; None with the reason where it could not be started."""
 
     arm: str | None = None
     reason: str = ""
 
 
-def keep_baseline(context: Context, operation: Operation) -> Retained:
+def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     """Start the baseline again beside the promoted service. Without capacity for it the rollout stands all the same: a
     rollback then takes an engine start."""
     plan = operation.plan
@@ -132,8 +132,8 @@ def keep_baseline(context: Context, operation: Operation) -> Retained:
         except MpctlError as left:
             stop = f"{context.command('retire')} stops it"
             context.progress.note(f"it still runs beside the service: {left.message}; {stop}")
-        return Retained(None, error.message)
-    return Retained(arm.id)
+        return RetentionResult(None, error.message)
+    return RetentionResult(arm.id)
 
 
 def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | None) -> None:
@@ -160,12 +160,12 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
             context.progress.note(line)
 
 
-def record_promoted(context: Context, operation: Operation) -> Recorded:
+def record_promoted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the promoted service as a revision, and what was measured of it as the reference of ``mpctl watch``."""
     stored = _as_stored(context, operation.plan)
     _keep_references(context, operation)
     why = f"promoted by {operation.id}"
-    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
 def _keep_references(context: Context, operation: Operation) -> None:
@@ -201,18 +201,18 @@ def _keep_sentinels(context: Context, operation: Operation, workload: Workload, 
         context.store.save_all(operation.id, {SENTINELS: sentinels.to_record()})
 
 
-def record_restarted(context: Context, operation: Operation) -> Recorded:
+def record_restarted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the service with its fresh engines as a revision."""
     stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
-    return Recorded(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
-def record_restored(context: Context, operation: Operation) -> Recorded:
+def record_restored(context: Context, operation: Operation) -> RecordedRevision:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
     _note_other_configs(context, plan.restored_revision or plan.goal.number)
     stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
-    return Recorded(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
+    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
 
 
 def _note_other_configs(context: Context, number: int) -> None:

@@ -16,7 +16,7 @@ from mpctl.rollout.steps.candidate import POLL_S
 
 
 @dataclass(frozen=True)
-class Redirected(StepResult):
+class RedirectResult(StepResult):
     """``moved``: the retained baseline has the traffic; ``left``: parts of the route that another writer changed."""
 
     moved: bool
@@ -24,13 +24,13 @@ class Redirected(StepResult):
 
 
 @dataclass(frozen=True)
-class Unshifted(StepResult):
+class UnshiftResult(StepResult):
     """Parts of the route that were left as they are because another writer changed them."""
 
     left: tuple[str, ...] = ()
 
 
-def redirect(context: Context, operation: Operation) -> Redirected:
+def redirect(context: Context, operation: Operation) -> RedirectResult:
     """Give the retained baseline all of the route's traffic by one write; the service is restored behind it.
 
     Where the retained baseline does not serve any more, the service is restored without it. The route is restored
@@ -40,16 +40,16 @@ def redirect(context: Context, operation: Operation) -> Redirected:
     state = context.platform.state(plan.arm)
     if state.phase is not Phase.READY:
         context.progress.note(f"the retained baseline does not serve: {state.message or state.phase.value}")
-        return Redirected(moved=False, left=_restore(context, route))
+        return RedirectResult(moved=False, left=_restore(context, route))
     context.progress.step("redirect", f"all traffic of route {route['name']} to the retained {plan.spec_text}")
     context.router.shift(route, 100)
-    return Redirected(moved=True)
+    return RedirectResult(moved=True)
 
 
-def unshift(context: Context, operation: Operation) -> Unshifted:
+def unshift(context: Context, operation: Operation) -> UnshiftResult:
     """Restore the route exactly as it was found, and let the other arm answer what it was sent."""
     context.progress.step("unshift", "restoring the route")
-    return Unshifted(_restore(context, route_of(operation)))
+    return UnshiftResult(_restore(context, route_of(operation)))
 
 
 def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _restore(context: Context, route: dict[str, Any]) -> tuple[str, ...]:
 
 def redirected(operation: Operation) -> bool:
     """Return whether the operation gave the retained baseline the traffic."""
-    result = operation.result("redirect", Redirected)
+    result = operation.result("redirect", RedirectResult)
     return result is not None and result.moved
 
 
@@ -215,7 +215,7 @@ _TICK_S = 60.0
 
 
 @dataclass(frozen=True)
-class Baked(StepResult):
+class BakeResult(StepResult):
     """The promoted arm's counters over the bake."""
 
     seconds: float
@@ -224,7 +224,7 @@ class Baked(StepResult):
     tokens_per_step: float | None = None
 
 
-def bake(context: Context, operation: Operation) -> Baked:
+def bake(context: Context, operation: Operation) -> BakeResult:
     """Check the promoted arm for the plan's time.
 
     Raises:
@@ -262,7 +262,7 @@ def bake(context: Context, operation: Operation) -> Baked:
         context.progress.note(f"bake: no request came, so it showed nothing; {judged}")
     else:
         context.progress.note(f"bake: {in_words(window)}")
-    return Baked(ticks.passed, window.generation_tokens, window.drafts, window.tokens_per_step)
+    return BakeResult(ticks.passed, window.generation_tokens, window.drafts, window.tokens_per_step)
 
 
 class _Ticks:

@@ -272,7 +272,7 @@ _LONGEST_STEP = 5  # times the duration of a traffic step, where requests are ra
 
 
 @dataclass(frozen=True)
-class Shifted(StepResult):
+class ShiftResult(StepResult):
     """The share of the traffic and what the candidate's counters showed meanwhile."""
 
     percent: int
@@ -282,7 +282,7 @@ class Shifted(StepResult):
     requests: int = 0
 
 
-def shift(context: Context, operation: Operation, percent: int) -> Shifted:
+def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
     """Give the candidate ``percent`` of the users' traffic, and hold it there while it does well.
 
     Raises:
@@ -316,11 +316,11 @@ def shift(context: Context, operation: Operation, percent: int) -> Shifted:
     requests = round(harm.requests)
     few = "" if requests >= STEP_REQUESTS else f", {requests} requests only: too few to say whether it slows users"
     context.progress.note(f"{percent} % of the traffic: {in_words(window)}{few}")
-    return Shifted(percent, window.generation_tokens, window.drafts, window.tokens_per_step, requests)
+    return ShiftResult(percent, window.generation_tokens, window.drafts, window.tokens_per_step, requests)
 
 
 @dataclass(frozen=True)
-class Mirrored(StepResult):
+class MirrorResult(StepResult):
     """The share of the requests, and what the engines' counters said. Ratios are candidate over baseline."""
 
     percent: int
@@ -332,7 +332,7 @@ class Mirrored(StepResult):
     length_ratio: float | None = None
 
 
-def mirror(context: Context, operation: Operation) -> Mirrored:
+def mirror(context: Context, operation: Operation) -> MirrorResult:
     """Mirror the plan's share of the requests until they decide, for as long as a traffic step lasts, and at least
     until the first interim analysis.
 
@@ -350,7 +350,7 @@ def mirror(context: Context, operation: Operation) -> Mirrored:
     if failed:
         raise MpctlError(f"the candidate on copies of {percent} % of the requests: {'; '.join(failed)}")
     ratios = (figures.tpot_ratio, figures.ttft_ratio, figures.length_ratio)
-    return Mirrored(
+    return MirrorResult(
         percent,
         figures.windows,
         figures.baseline_requests,

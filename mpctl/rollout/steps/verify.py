@@ -16,7 +16,7 @@ FOLLOW_S = 30.0  # the Deployment controller observes a change within a second, 
 
 
 @dataclass(frozen=True)
-class Verified(StepResult):
+class VerificationResult(StepResult):
     """The live service: the digest of its manifest, the engine's own arguments, fields that admission added."""
 
     digest: str
@@ -24,7 +24,7 @@ class Verified(StepResult):
     added: tuple[str, ...] = ()
 
 
-def verify(context: Context, operation: Operation) -> Verified:
+def verify(context: Context, operation: Operation) -> VerificationResult:
     """Verify the end state: manifest byte for byte, route, and the running engine's own arguments.
 
     Fields that admission adds by itself, such as a default of a newer KServe, are no difference, and are named.
@@ -50,7 +50,7 @@ def verify(context: Context, operation: Operation) -> Verified:
         context.progress.note(
             f"the autoscaler asks for more than the {state.pods_ready} pods that serve: {state.message}"
         )
-    return Verified(text_digest(live.text), redacted(state.argv or ()), added)
+    return VerificationResult(text_digest(live.text), redacted(state.argv or ()), added)
 
 
 def _settled_state(context: Context, operation: Operation) -> ArmState:

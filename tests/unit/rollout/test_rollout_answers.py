@@ -16,7 +16,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.steps.measure import Answered, verdict_of, workload_of
+from mpctl.rollout.steps.measure import AnswersResult, verdict_of, workload_of
 from mpctl.watch.sentinel import Sentinels, prefix_digest
 
 WRONG = {
@@ -40,7 +40,7 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     done = rollout(memory, strategy)
     requests = count(memory, done)
     assert memory.meter.asked == [(BASELINE_TEXT, requests, 4), (CANDIDATE_TEXT, requests, 4)]
-    answered = done.result("answers", Answered)
+    answered = done.result("answers", AnswersResult)
     assert (answered.requests, answered.level, answered.verdict) == (requests, Level.IDS, None)
     steps = list(done.done)
     assert steps.index("answers") < steps.index("measure" if "measure" in steps else "measure-candidate")

@@ -10,7 +10,7 @@ from rolling import BESIDE, RollingWorld, crashes, guard
 from test_rollout_traffic import check, rollback, rollout, unmeasured  # noqa: F401
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER
 
-from mpctl.rollout.steps.traffic import Baked
+from mpctl.rollout.steps.traffic import BakeResult
 
 BAKE_S = 30.0
 
@@ -42,7 +42,7 @@ def test_the_promoted_arm_is_watched_and_then_the_baseline_ends(beside):
     steps = list(operation.done)
     assert ("keep-baseline" in steps) is beside
     assert steps[steps.index("verify") :] == ["verify", "bake", *(["retire-baked"] if beside else [])]
-    assert operation.result("bake", Baked).seconds == BAKE_S
+    assert operation.result("bake", BakeResult).seconds == BAKE_S
 
 
 def test_a_baseline_that_is_to_be_kept_stays_after_the_bake():
@@ -106,7 +106,7 @@ def test_a_bake_ends_when_users_have_shown_enough_and_says_so_before(monkeypatch
     serve_users(memory, monkeypatch)
     baked(memory, bake_s=600.0)
     check(memory, CANDIDATE_TEXT)
-    result = memory.operations()[0].result("bake", Baked)
+    result = memory.operations()[0].result("bake", BakeResult)
     assert (result.seconds, result.drafts) == (60.0, 1200.0)
     (line,) = (text for text in memory.progress.lines if text.startswith("bake: ngram"))
     assert line.endswith("for at most 600 s; 1,000 drafts are enough, by which acceptance is known to 3 %")
@@ -116,7 +116,7 @@ def test_a_bake_with_few_drafts_lasts_as_long_as_planned_and_counts_aloud(monkey
     memory = guard(RollingWorld(FASTER))
     serve_users(memory, monkeypatch, per_reading=5)
     baked(memory, bake_s=150.0)
-    assert memory.operations()[0].result("bake", Baked).seconds == 150.0
+    assert memory.operations()[0].result("bake", BakeResult).seconds == 150.0
     ticks = [line for line in memory.progress.lines if line.startswith("bake: ") and line.endswith("s)")]
     assert ticks == [
         "bake: 108 tokens, 60 drafts, 1.80 tokens per step (60 s)",

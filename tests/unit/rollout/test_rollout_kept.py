@@ -14,7 +14,7 @@ from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending, unfinished_operation
 from mpctl.rollout.plan import Kind, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.promote import Retained
+from mpctl.rollout.steps.promote import RetentionResult
 
 
 def test_the_old_arm_is_started_again_and_a_rollback_moves_the_route_first():
@@ -156,7 +156,7 @@ def test_an_old_arm_that_cannot_be_kept_does_not_undo_the_promotion():
     kept(memory)
     check(memory, CANDIDATE_TEXT)
     assert memory.endings() == ["promoted"]
-    assert memory.operations()[0].result("keep-baseline", Retained).arm is None
+    assert memory.operations()[0].result("keep-baseline", RetentionResult).arm is None
     assert any("a rollback takes an engine start" in line for line in memory.progress.lines)
 
 

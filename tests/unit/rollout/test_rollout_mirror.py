@@ -12,7 +12,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.steps.users import Mirrored
+from mpctl.rollout.steps.users import MirrorResult
 
 SCALED = replace(FEW, traffic_window_s=1.0, traffic_window_requests=2)
 MIRROR = {"mirror_percent": 50, "traffic_steps": (), "step_duration_s": 20.0, "policy": SCALED}
@@ -40,7 +40,7 @@ def test_a_candidate_that_is_faster_on_copies_of_users_requests_is_promoted():
     (operation,) = memory.operations()
     steps = list(operation.done)
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == ["mirror", "unshift"]
-    result = operation.result("mirror", Mirrored)
+    result = operation.result("mirror", MirrorResult)
     assert result.percent == 50
     assert result.slices >= 5
     assert result.time_per_output_token_ratio == pytest.approx(0.6, rel=0.01)

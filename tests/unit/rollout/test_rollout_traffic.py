@@ -23,7 +23,7 @@ from mpctl.rollout.decide import Act, decide_rollout
 from mpctl.rollout.ledger import Event
 from mpctl.rollout.plan import Plan, Strategy
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.users import Shifted
+from mpctl.rollout.steps.users import ShiftResult
 
 
 @pytest.fixture(autouse=True)
@@ -79,8 +79,8 @@ def test_each_share_is_held_after_the_gate_and_the_route_is_put_back_before_the_
     steps = list(operation.done)
     shifts = ["shift-1", "shift-10", "shift-50", "unshift"]
     assert steps[steps.index("judge") + 1 : steps.index("promote")] == shifts
-    assert operation.result("shift-10", Shifted).percent == 10
-    assert operation.result("shift-10", Shifted).tokens_per_step == pytest.approx(1.8)
+    assert operation.result("shift-10", ShiftResult).percent == 10
+    assert operation.result("shift-10", ShiftResult).tokens_per_step == pytest.approx(1.8)
 
 
 def test_a_candidate_that_the_gate_refuses_never_meets_a_user():

@@ -15,9 +15,9 @@ from mpctl.errors import Conflict
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout import runner, sequences
-from mpctl.rollout.operation import Nothing
+from mpctl.rollout.operation import NoResult
 from mpctl.rollout.ports import Arm, ArmState, Live, Phase, RetainedBaseline
-from mpctl.rollout.steps.measure import Judged
+from mpctl.rollout.steps.measure import JudgementResult
 
 FOUND = {"min": 1, "max": 5}
 
@@ -206,7 +206,7 @@ class RollingPlatform(MemoryPlatform):
 
 
 def left_out(context, operation):
-    return Nothing()
+    return NoResult()
 
 
 def leave_out_the_measurement(monkeypatch, **acts):
@@ -214,7 +214,7 @@ def leave_out_the_measurement(monkeypatch, **acts):
 
     def judged(context, operation):
         outcome = Outcome.REJECT if context.platform.behaviours is SLOWER else Outcome.PROMOTE
-        return Judged(Verdict(outcome, (), summary="as the test wants"))
+        return JudgementResult(Verdict(outcome, (), summary="as the test wants"))
 
     acts = {"measure": left_out, "judge": judged, **acts}
 

@@ -22,7 +22,7 @@ from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest, Revision
-from mpctl.rollout.steps.measure import Judged
+from mpctl.rollout.steps.measure import JudgementResult
 
 MANIFEST = """apiVersion: serving.kserve.io/v1beta1
 kind: InferenceService
@@ -175,7 +175,7 @@ def test_the_history_shows_the_ratios_of_the_verdict_and_who_promoted_a_revision
         plan,
         "2026-01-01",
         "ann",
-        {"judge": encode(Judged(verdict))},
+        {"judge": encode(JudgementResult(verdict))},
         ending=Ending.PROMOTED,
         detail="ngram",
     )
@@ -273,7 +273,7 @@ def test_a_rejection_is_told_by_its_rules_and_its_rollback_by_the_operation(monk
     rules = (RuleResult(Outcome.FAIL, "throughput ratio 0.07x, 96.6% CI ...", 0.07, rule="throughput"),)
     verdict = Verdict(Outcome.REJECT, (CellVerdict(Cell("edits", 1, 0.0), 1.0, Outcome.REJECT, rules),))
     plan = Plan(Kind.ROLLOUT, Strategy.SIDE_BY_SIDE, Manifest.of("a", 1), Manifest.of("b", 2), Spec("ngram"))
-    judged = {"judge": encode(Judged(verdict))}
+    judged = {"judge": encode(JudgementResult(verdict))}
     text = "throughput ratio 0.07x, 96.6% CI ..."
     rejected = Operation("rollout-1", plan, "2026-01-01", "ann", judged, ending=Ending.REJECTED, detail=text)
     undone = Operation(
