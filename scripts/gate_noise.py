@@ -17,10 +17,10 @@ from scipy.special import betaincinv, ndtr, stdtrit
 
 from mpctl.experiment.pairing import STALL
 from mpctl.gate.analysis import TRIM
-from mpctl.gate.assess import LEAST_CHANCE
+from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import SHARE_TAIL
-from mpctl.stats.sequential import FIRST_LOOK, nominal_levels
+from mpctl.stats.sequential import FIRST_LOOK, Spending, nominal_levels
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
 Array = NDArray[np.float64]
@@ -118,7 +118,7 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
     """Both arms' times of ``count`` measurements."""
     rng = np.random.default_rng(seed)
     noise, shape = machine(truth, count, rng), (count, planned_rounds(truth.prompts), truth.prompts)
-    first = rng.random(shape[:2]) < 0.5  # the coin: the baseline goes first
+    first = coins(count, shape[1], rng)  # the baseline goes first
     prompt = np.exp(rng.normal(0.0, truth.prompt_sigma, shape))
     arms = []
     for candidate in (False, True):
@@ -137,6 +137,13 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
         factor = truth.tpot if candidate else 1.0
         arms.append((truth.ttft_ms * shared * own[0], TPOT_MS * factor * shared * prompt * own[1]))
     return arms[0], arms[1]
+
+
+def coins(count: int, rounds_: int, rng: np.random.Generator) -> NDArray[np.bool_]:
+    """The tosses of mpctl.experiment.workload.round_order."""
+    allowed = np.array([toss for toss in range(256) if 2 <= toss.bit_count() <= 6])
+    tosses = rng.choice(allowed, (count, -(-rounds_ // 8), 1))
+    return np.asarray((tosses >> np.arange(8) & 1).reshape(count, -1)[:, :rounds_] == 1)
 
 
 def recorded(truth: Truth, seeds: list[int]) -> tuple[Times, Times]:
@@ -217,9 +224,9 @@ def trimmed(values: Array, trim: float) -> tuple[Array, Array, int]:
     return inner.mean(1), spread, size - 1
 
 
-def chance(gap: Array, spread: Array, count: int, total: int) -> Array:
+def chance(gap: Array, spread: Array, count: int, total: int, alpha: Spending) -> Array:
     """The chance that the last round decides, as in mpctl.stats.confidence.chance_to_decide."""
-    width = stdtrit(total - 1, 1 - nominal_levels(total, POLICY.side)[-1]) * spread / math.sqrt(total)
+    width = stdtrit(total - 1, 1 - nominal_levels(total, alpha)[-1]) * spread / math.sqrt(total)
     expected = gap + (total - count) / total * spread / math.sqrt(count) - width
     return np.asarray(ndtr(expected / (spread * math.sqrt(total - count) / total)))
 
@@ -240,19 +247,20 @@ def verdicts(
     """Outcome (1 promote, -1 reject, 0 undecided) and rounds of each measurement. ``before``: stalls among the requests
     before the rounds, and the sum of their times over the usual one; None where none stalled."""
     total = base[0].shape[1]
-    levels, gap_margin = nominal_levels(total, POLICY.side), max(pod_gap, 1e-12)
+    gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, POLICY.loss)
     limits = {"time": math.log(POLICY.max_time_per_token_ratio), "throughput": -math.log(POLICY.min_throughput_ratio)}
     limits |= {"tpot": math.log(POLICY.max_tpot_ratio), "ttft": math.log(POLICY.max_ttft_ratio)}
     limits |= {"e2e": math.log(POLICY.max_e2e_ratio)}
     limits["ttft_ms"] = POLICY.ttft_slack_ms
     outcome, used = np.zeros(len(base[0]), np.int64), np.full(len(base[0]), total)
     live = np.arange(len(base[0]))
-    for look in range(min(FIRST_LOOK, math.ceil(total / 2)), total + 1):  # futility ends short plans before it
+    for look in range(FIRST_LOOK, total + 1):
         if not len(live):
             break
         part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
         earlier = (before[0][live], before[1][live]) if before else (np.zeros(len(live)), np.zeros(len(live)))
-        rounded, every = figures(part[0], part[1], how, earlier, levels[look - 1])
+        guarded = nominal_levels(total, POLICY.guard)[look - 1]
+        rounded, every = figures(part[0], part[1], how, earlier, guarded)
         slack = base[0][live, :look].mean((1, 2)) * (POLICY.max_ttft_ratio - 1) <= POLICY.ttft_slack_ms
         passed, failed = np.ones(len(live), bool), np.zeros(len(live), bool)
         passes, fails = np.ones(len(live)), np.zeros(len(live))
@@ -260,18 +268,24 @@ def verdicts(
             mean, spread, freedom = trimmed(rounded[name], how.trim_time if name == "time" else how.trim)
             margin = gap_margin * part[0][0].mean((1, 2)) if name == "ttft_ms" else math.log1p(gap_margin)
             gap, count = limit - mean, look - 1
-            width = stdtrit(freedom, 1 - levels[look - 1]) * spread / math.sqrt(count)
-            width = np.hypot(width, margin)
-            good, bad = gap - width >= 0, -gap - width > 0
+            alpha = POLICY.gain if name == "time" else POLICY.guard
+            to_pass, to_fail = (
+                np.hypot(stdtrit(freedom, 1 - level) * spread / math.sqrt(count), margin)
+                for level in (nominal_levels(total, alpha)[look - 1], losses[look - 1])
+            )
+            good, bad = gap - to_pass >= 0, -gap - to_fail > 0
             if how.checked and (how.stall or name != "time"):
                 good &= every[name] <= limit
             asked = slack if name == "ttft_ms" else ~slack if name == "ttft" else np.ones(len(live), bool)
             passed, failed = passed & (good | ~asked), failed | (bad & asked)
             if look < total:
-                passes = np.where(asked, np.minimum(passes, chance(shown(gap, margin), spread, count, total)), passes)
-                fails = np.where(asked, np.maximum(fails, chance(shown(-gap, margin), spread, count, total)), fails)
+                passes = np.where(
+                    asked, np.minimum(passes, chance(shown(gap, margin), spread, count, total, alpha)), passes
+                )
+                loss = chance(shown(-gap, margin), spread, count, total, POLICY.loss)
+                fails = np.where(asked, np.maximum(fails, loss), fails)
         found = np.where(failed, -1, np.where(passed, 1, 0))
-        futile = (found == 0) & (np.maximum(passes, fails) < LEAST_CHANCE) & (total / 2 <= look < total)
+        futile = (found == 0) & (np.maximum(passes, fails) < LEAST_CHANCE) & (FUTILE_FROM * total <= look < total)
         ended = (found != 0) | futile
         outcome[live], used[live[ended]] = found, look
         live = live[~ended]
@@ -312,7 +326,7 @@ def skewed_waits(repetitions: int) -> None:
             cand = (mean + 5.0) * np.exp(rng.normal(-sd * sd / 2, sd, (repetitions, 48, 1)))
             base, passed = np.full(cand.shape, 5.0), np.zeros(repetitions, bool)
             for look in range(FIRST_LOOK, 49):
-                level = nominal_levels(48, POLICY.side)[look - 1]
+                level = nominal_levels(48, POLICY.guard)[look - 1]
                 value, spread, freedom = trimmed((cand - base)[:, 1:look, 0], TRIM)
                 width = stdtrit(freedom, 1 - level) * spread / math.sqrt(look - 1)
                 passed |= (value + width <= slack) & (skewed(base[:, 1:look], cand[:, 1:look], level) <= slack)

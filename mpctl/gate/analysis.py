@@ -2,11 +2,12 @@
 
 Everything is computed from raw blocks, so a report made later, or of a part of the blocks, agrees with the gate.
 
-A bound that can promote has the policy's error for one side. A bound that can reject has the same error divided by the
-number of cells, because one rejected cell is enough. With several cells the gain is shown once, for the service, and
-every cell must be no worse: asking each of eight cells for a gain of its own promotes a candidate that is 20 % faster
-everywhere in 4 of 10 measurements. Gate-keeping asks for both without more error: the gain over all cells at the full
-level, and in each cell that throughput, TPOT, TTFT and queue wait are within their limits, each at the full level, too.
+Each bound has an error of its own: of the gain the policy's ``gain``, of other figures that pass its ``guard``, and of
+all that reject its ``loss``, divided by the number of cells, because one rejected cell is enough. With several cells
+the gain is shown once, for the service, and every cell must be no worse: asking each of eight cells for a gain of its
+own promotes a candidate that is 20 % faster everywhere in 4 of 10 measurements. Gate-keeping asks for both without more
+error: the gain over all cells at the full level, and in each cell that throughput, TPOT, TTFT and queue wait are within
+their limits, each at the full level, too.
 """
 
 from __future__ import annotations
@@ -66,23 +67,28 @@ class ArmOrder(Enum):
 
 @dataclass(frozen=True)
 class Stages:
-    """``higher`` for figures that are better when they are higher, ``lower`` for the others."""
+    """``gain`` for the time per token; of other figures ``higher`` for those that are better when they are higher,
+    ``lower`` for those that are better when they are lower, ``both`` where neither is. ``exact``: the level of one
+    interim analysis for tests that count and reject: the error is divided evenly among all of them."""
 
+    gain: Stage
     higher: Stage
     lower: Stage
+    both: Stage
+    exact: float
 
     @classmethod
     def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1) -> Stages:
         """Return the stages of the interim analysis after ``rounds`` of ``planned`` rounds."""
-        promote, reject = policy.side, policy.side / max(cells, 1)
+        gain, guard, loss = policy.gain, policy.guard, policy.loss
+        loss = replace(loss, alpha=loss.alpha / max(cells, 1))
         return cls(
-            Stage(rounds, planned, below=promote, above=reject), Stage(rounds, planned, below=reject, above=promote)
+            gain=Stage(rounds, planned, below=loss, above=gain),
+            higher=Stage(rounds, planned, below=guard, above=loss),
+            lower=Stage(rounds, planned, below=loss, above=guard),
+            both=Stage(rounds, planned, below=guard, above=guard),
+            exact=policy.side / max(cells, 1) / planned,
         )
-
-    @property
-    def exact(self) -> float:
-        """The level of one interim analysis for tests that count: the error is divided evenly among all of them."""
-        return self.lower.below / self.lower.looks
 
 
 @dataclass(frozen=True)
@@ -144,8 +150,8 @@ def measure_figures(
             _with_stalls(steady, burst or Burst()),
             rounds=tuple(throughput),
         ),
-        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.lower, pooled=mean, rounds=tuple(time)),
-        "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.lower),
+        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.gain, pooled=mean, rounds=tuple(time)),
+        "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
         "e2e": _trimmed_ratio(list(cut.request_times().values()), list(steady.request_times().values()), stages),
     }
@@ -413,7 +419,7 @@ class Analysis:
         gains = [c.figures.get("time_per_token_ratio") for c in compared]
         return cls(
             cells=compared,
-            overall=overall_gain(gains, weights, stages.lower) if len(compared) > 1 else None,
+            overall=overall_gain(gains, weights, stages.gain) if len(compared) > 1 else None,
             policy=policy,
             rounds=rounds,
             planned=planned,
@@ -449,7 +455,7 @@ class Analysis:
         return Figure(
             tuple(math.log(cand / base) for base, cand in sums),
             True,
-            self.stages.lower,
+            self.stages.gain,
             allowance=max((figure.allowance for figure in times), default=0.0),
             correlated=any(figure.correlated for figure in times),
         ).interval

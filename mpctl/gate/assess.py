@@ -22,9 +22,10 @@ from mpctl.gate.rules import RULES, rule_named
 from mpctl.gate.rules.users import judge_traffic
 from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
-from mpctl.stats.sequential import FEWEST
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK
 
-LEAST_CHANCE = 0.1
+LEAST_CHANCE = 0.125
+FUTILE_FROM = 0.3  # of the planned rounds, from which on a measurement that would hardly decide ends
 _ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
 _FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
 
@@ -77,7 +78,7 @@ def judge_run(
 
 
 def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
-    """Return whether an undecided measurement is past half of its plan and unlikely to decide.
+    """Return whether an undecided measurement is past FUTILE_FROM of its plan and unlikely to decide.
 
     It then ends undecided even if the truth is one standard error better than it looks (stochastic curtailment; Lan,
     Simon and Halperin 1982). The stop is not binding: it promotes and rejects nothing, so it costs no error, and going
@@ -89,7 +90,7 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
         return False
     if analysis.rounds >= FEWEST and any(_is_hopeless(result) for result in verdict.rules):
         return True
-    if analysis.rounds < analysis.planned / 2:
+    if analysis.rounds < max(FUTILE_FROM * analysis.planned, FIRST_LOOK):
         return False
     return decision_chance(analysis, verdict) < LEAST_CHANCE
 
@@ -138,9 +139,9 @@ def _chances_of_rule(c: Comparison, rule: Rule, result: RuleResult, analysis: An
         return 1.0, 1.0
     mean, limit = figure.trimmed, math.log(result.limit) if figure.ratio else result.limit
     if rule.direction is Direction.MINIMUM:
-        gap, to_pass, to_fail = mean.mean - limit, analysis.stages.higher.below, analysis.stages.higher.above
+        gap, to_pass, to_fail = mean.mean - limit, figure.stage.below, figure.stage.above
     else:
-        gap, to_pass, to_fail = limit - mean.mean, analysis.stages.lower.above, analysis.stages.lower.below
+        gap, to_pass, to_fail = limit - mean.mean, figure.stage.above, figure.stage.below
     return (
         chance_to_decide(figure.gap(gap), mean, analysis.planned, to_pass),
         chance_to_decide(figure.gap(-gap), mean, analysis.planned, to_fail),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from mpctl.errors import InputError
+from mpctl.stats.sequential import Spending
 from mpctl.yaml_lines import document
 
 
@@ -31,6 +32,7 @@ def _term(default: float | None, rule: str, unit: str, why: str, source: str, **
     return field(default=default, metadata={"term": Term(rule, unit, why, source, **bounds)})
 
 
+_GAIN, _LOSS = 0.58, 0.2  # of the total error
 _LARGEST = 1e18  # of any limit; a number that no float holds is none
 _SHARE = "share"
 _FACTOR = "x the baseline's"
@@ -261,10 +263,29 @@ class Policy:
 
     @property
     def side(self) -> float:
-        """The one-sided error, to promote and to reject, of all interim analyses: a third of the total, because the
-        rules that reject err partly independently (scripts/gate-table counts their joint error; at 0.38 it is 5.1 % on
-        a quiet machine)."""
+        """The one-sided error, to promote and to reject, of all interim analyses of users' requests: a third of the
+        total, because the rules that reject err partly independently."""
         return 0.34 * (1.0 - self.level)
+
+    @property
+    def gain(self) -> Spending:
+        """The error of promoting a candidate that is no faster, over all interim analyses: most of the total. A fifth
+        of it is for large gains, at the first analysis, and most of it for small ones, at the last."""
+        return Spending(_GAIN * (1.0 - self.level), first=0.2, power=3.0)
+
+    @property
+    def loss(self) -> Spending:
+        """The error of rejecting a candidate whose figure is at its limit, over all interim analyses: a fifth of the
+        total, because several rules reject and err partly independently (scripts/gate-table counts their joint
+        error)."""
+        return Spending(_LOSS * (1.0 - self.level))
+
+    @property
+    def guard(self) -> Spending:
+        """The error of passing a figure that is worse than its limit, over all interim analyses. A candidate that is no
+        faster does not pass by it, so it is no part of the total. Half of it is for the first analysis: what got no
+        worse is mostly far from its limit."""
+        return Spending(1.0 - self.level, first=0.5)
 
     @classmethod
     def terms(cls) -> dict[str, tuple[float | None, Term]]:

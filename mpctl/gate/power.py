@@ -113,7 +113,8 @@ def chance_to_promote(
         elif base is not None:  # of a difference in ms
             margin = order.margin(policy) * base
         beyond = gap - margin if order is ArmOrder.SEPARATE else gap_beyond(gap, margin)
-        return chance_to_show(beyond, spread, rounds, policy.side, trim=_TRIMS.get(name, TRIM), omit=omit)
+        alpha = policy.gain if name == _TIME else policy.guard
+        return chance_to_show(beyond, spread, rounds, alpha, trim=_TRIMS.get(name, TRIM), omit=omit)
 
     def moved(c: CellNoise) -> float:
         limits = {"throughput_ratio": -_log(policy.min_throughput_ratio)}

@@ -232,8 +232,7 @@ def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[i
         return None, "; one round does not show how much rounds differ"
     limit = threshold.limit
     gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
-    stage = case.stages.higher if threshold.minimum else case.stages.lower
-    alpha = stage.below if gap > 0 else stage.above
+    alpha = figure.stage.below if gap > 0 else figure.stage.above
     rounds = rounds_to_show(
         figure.gap(abs(gap)), figure.trimmed.spread, alpha, policy.power, trim=figure.trim, settled=SETTLED_FROM
     )

@@ -14,7 +14,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mpctl.stats.sequential import FEWEST, FIRST_LOOK, nominal_levels
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels, spending_of
 
 
 @dataclass(frozen=True)
@@ -52,19 +52,19 @@ METHOD = "rounds, Student's t, group sequential"
 
 @dataclass(frozen=True)
 class Stage:
-    """A stage of a group-sequential test: ``look`` of ``looks``, and the significance level spent below and above an
-    interval by all looks together, 0..1."""
+    """A stage of a group-sequential test: ``look`` of ``looks``, and the error below and above an interval over all
+    looks together, 0..1, which is spent evenly unless it says how."""
 
     look: int
     looks: int
-    below: float
-    above: float
+    below: float | Spending
+    above: float | Spending
     first: int = FIRST_LOOK  # that may decide
 
     @property
     def level(self) -> float:
         """Return the simultaneous confidence level of the intervals of all looks."""
-        return 1.0 - self.below - self.above
+        return 1.0 - spending_of(self.below).alpha - spending_of(self.above).alpha
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ def quotient_interval(parts: Sequence[float], wholes: Sequence[float], alpha: fl
     return Interval(value, value - width, value + width, count, "stretches, Student's t", 1 - 2 * alpha)
 
 
-def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float) -> float:
+def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float | Spending) -> float:
     """Return the probability, 0..1, that the interval after ``planned`` rounds of a mean lies beyond a limit that the
     mean is ``gap`` inside of now (below zero: outside), if its true value is one standard error better than it looks.
     """
@@ -256,7 +256,7 @@ def chance_to_decide(gap: float, mean: Trimmed, planned: int, alpha: float) -> f
     return float(ndtr(expected / noise)) if noise > 0 else float(expected > 0)
 
 
-def _half_width(mean: Trimmed, stage: Stage, alpha: float) -> float | None:
+def _half_width(mean: Trimmed, stage: Stage, alpha: float | Spending) -> float | None:
     """Return half the width of the interval on one side; None where the side is open."""
     from scipy.special import stdtrit
 

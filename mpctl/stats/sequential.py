@@ -1,14 +1,14 @@
 """Group-sequential tests: the significance level of each interim analysis, and what a plan would show.
 
 Alpha spending: an interim analysis after a round is called a look here, as in the literature. The allowed error is
-spent evenly over the looks from the eighth on (at the last where fewer are planned). A coin decides in each round which
-arm goes first, and four coins agree in one of eight measurements: whatever the place in the round costs is then a
-difference without spread. Equal engines whose first block is 10 % slower were told apart in 14 of 100 measurements that
-could end at the fifth round, in 4 of those that end at the eighth or later (scripts/gate-table). The error spent at a
-look becomes a nominal level by following the distribution of the sum over rounds from look to look (Lan and DeMets,
-Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe, JRSS A 132, 1969). The levels are used with Student's
-t, because the variance is estimated (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8); tests/unit/stats
-counts the resulting errors.
+spent over the looks from the eighth on (at the last where fewer are planned): evenly, or by a :class:`Spending`. A coin
+decides in each round which arm goes first, and four coins agree in one of eight measurements: whatever the place in the
+round costs is then a difference without spread. Equal engines whose first block is 10 % slower were told apart in 14 of
+100 measurements that could end at the fifth round, in 4 of those that end at the eighth or later (scripts/gate-table).
+The error spent at a look becomes a nominal level by following the distribution of the sum over rounds from look to look
+(Lan and DeMets, Biometrika 70, 1983; the recursion: Armitage, McPherson and Rowe, JRSS A 132, 1969). The levels are
+used with Student's t, because the variance is estimated (Jennison and Turnbull, Group Sequential Methods, 2000, 3.8);
+tests/unit/stats counts the resulting errors.
 
 Kept by hand: confidence sequences need no planned number of looks, but at four rounds the anytime-valid t-test (Wang
 and Ramdas, 2025) decides at t > 6.5 and this at 3.7, and the libraries (confseq, ville, expectation) have no t
@@ -23,14 +23,32 @@ result with the gate itself.
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Spending:
+    """An error, 0..1, and how much of it is spent by when: the share ``first`` at the first look that decides, and of
+    the rest the ``power``-th power of the share of looks that are over (Kim and DeMets, Biometrika 74, 1987; 1 is
+    even). More at the first look finds large differences early, a higher power small ones at the end."""
+
+    alpha: float
+    first: float = 0.0
+    power: float = 1.0
+
+    def at(self, looks: int) -> tuple[float, ...]:
+        """The error spent at each of ``looks`` looks that decide."""
+        over = [self.first + (1.0 - self.first) * (look / looks) ** self.power for look in range(1, looks + 1)]
+        return tuple(self.alpha * (now - before) for before, now in itertools.pairwise((0.0, *over)))
 
 
 FIRST_LOOK = 8
@@ -45,16 +63,16 @@ _GRAIN = 0.03  # of the logarithm of a difference for which rounds are counted; 
 
 
 @lru_cache(maxsize=512)
-def nominal_levels(looks: int, alpha: float, first_look: int = FIRST_LOOK) -> tuple[float, ...]:
+def nominal_levels(looks: int, alpha: float | Spending, first_look: int = FIRST_LOOK) -> tuple[float, ...]:
     """Return the one-sided level of look 1, 2, ..., ``looks`` with a total error of ``alpha``, 0..1, of which none is
-    spent before ``first_look``.
+    spent before ``first_look``. A number is spent evenly.
 
     Looks that may not decide have level 0.
     """
     import numpy as np
 
     first = min(first_look, looks)
-    share = alpha / (looks - first + 1)
+    shares = spending_of(alpha).at(looks - first + 1)
     kernel = normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
     levels: list[float] = []
     density, start = np.array([1.0 / _STEP]), 0.0
@@ -65,6 +83,7 @@ def nominal_levels(looks: int, alpha: float, first_look: int = FIRST_LOOK) -> tu
         if look < first:
             levels.append(0.0)
             continue
+        share = shares[look - first]
         tail = np.cumsum(density[::-1])[::-1] * _STEP
         boundary = int(np.searchsorted(-tail, -share))
         above, below = tail[boundary - 1], tail[boundary]
@@ -73,6 +92,11 @@ def nominal_levels(looks: int, alpha: float, first_look: int = FIRST_LOOK) -> tu
         density = density.copy()
         density[boundary:] = 0.0
     return tuple(levels)
+
+
+def spending_of(alpha: float | Spending) -> Spending:
+    """An error that is spent evenly, unless it says how."""
+    return alpha if isinstance(alpha, Spending) else Spending(alpha)
 
 
 def convolved(first: NDArray[np.float64], second: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -107,7 +131,9 @@ def _normal_tail(x: float) -> float:
 
 
 @lru_cache(maxsize=1024)
-def chance_to_show(gap: float, spread: float, rounds: int, alpha: float, *, trim: float = 0.0, omit: int = 0) -> float:
+def chance_to_show(
+    gap: float, spread: float, rounds: int, alpha: float | Spending, *, trim: float = 0.0, omit: int = 0
+) -> float:
     """Return the probability, 0..1, that an analysis after one of ``rounds`` rounds shows a mean to be beyond a limit.
 
     ``gap``: how far the mean truly is beyond it; ``spread``: standard deviation of one round, in the same unit;
@@ -131,7 +157,7 @@ def chance_to_show(gap: float, spread: float, rounds: int, alpha: float, *, trim
 
 
 def rounds_to_show(
-    gap: float, spread: float, alpha: float, power: float, *, trim: float = 0.0, settled: int = 0
+    gap: float, spread: float, alpha: float | Spending, power: float, *, trim: float = 0.0, settled: int = 0
 ) -> int | None:
     """Return the fewest planned rounds whose :func:`chance_to_show` is ``power``; None above MOST_LOOKS.
 
@@ -146,10 +172,12 @@ def rounds_to_show(
 
 
 @lru_cache(maxsize=4096)
-def _rounds_to_show(drift: float, alpha: float, power: float, trim: float, settled: int) -> int | None:
+def _rounds_to_show(drift: float, alpha: float | Spending, power: float, trim: float, settled: int) -> int | None:
     from scipy.special import ndtri
 
-    single = (float(ndtri(1.0 - alpha) + ndtri(power)) / drift) ** 2  # rounds of a single analysis at the end
+    single = (
+        float(ndtri(1.0 - spending_of(alpha).alpha) + ndtri(power)) / drift
+    ) ** 2  # rounds of a single analysis at the end
     scale = max(single / _COUNTED, 1.0)
     counted = drift * math.sqrt(scale)
 

@@ -205,6 +205,14 @@ def test_a_coin_decides_which_arm_goes_first():
         assert 0.3 < first[::period].count("a") / len(first[::period]) < 0.7
 
 
+@few
+@given(st.text(), st.integers(0, 20))
+def test_of_eight_coins_two_show_each_side(seed, group):
+    """Seven that agree leave what the first place in a round costs without a spread."""
+    first = first_arms(seed, rounds=8 * (group + 1))[-8:]
+    assert 2 <= first.count("a") <= 6
+
+
 def test_an_interrupted_measurement_keeps_its_order_and_another_has_its_own():
     assert first_arms("bench-1") == first_arms("bench-1")
     assert first_arms("bench-1") != first_arms("bench-2")

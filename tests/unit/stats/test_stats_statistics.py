@@ -8,13 +8,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import stats
 
 from mpctl import formatting
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Stage, excess_interval, lognormal_mean, mean_interval, ratio_interval
-from mpctl.stats.sequential import FIRST_LOOK, nominal_levels, rounds_to_show
+from mpctl.stats.sequential import FIRST_LOOK, Spending, nominal_levels, rounds_to_show
 
 few = settings(max_examples=40, deadline=None)
 SIDE = Policy().side
@@ -41,6 +42,29 @@ def test_all_looks_together_spend_what_is_allowed(looks):
     crossed = (made > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
     assert crossed == pytest.approx(0.02, abs=0.0015)
     assert levels[: min(looks, FIRST_LOOK) - 1].sum() == 0
+
+
+@few
+@given(st.floats(1e-4, 0.1), st.floats(0.0, 1.0), st.floats(0.5, 5.0), st.integers(1, 60))
+def test_a_spending_function_spends_its_error_once(alpha, first, power, looks):
+    parts = Spending(alpha, first, power).at(looks)
+    assert math.fsum(parts) == pytest.approx(alpha)
+    assert min(parts) >= 0
+    assert looks == 1 or parts[0] >= alpha * first
+
+
+@pytest.mark.parametrize("spending", [Policy().gain, Policy().guard, Policy().loss])
+def test_all_looks_together_spend_what_a_spending_function_allows(spending):
+    rounds = np.random.default_rng(2).normal(size=(100_000, 48)).cumsum(axis=1) / np.sqrt(np.arange(1, 49))
+    levels = np.array(nominal_levels(48, spending))
+    crossed = (rounds > stats.norm.isf(np.where(levels > 0, levels, 1e-300))).any(axis=1).mean()
+    assert crossed == pytest.approx(spending.alpha, abs=0.0015)
+
+
+def test_a_verdict_that_is_wrong_by_chance_is_one_of_twenty():
+    """What promotes an equal candidate and what rejects it make up the total; its parts are known to add up."""
+    policy = Policy()
+    assert policy.gain.alpha + policy.loss.alpha < 1 - policy.level
 
 
 def test_levels_of_one_look_are_the_whole_and_of_the_last_the_largest():
