@@ -26,7 +26,7 @@ from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
 from mpctl.methods.preflight.known_bad import KnownBad
-from mpctl.methods.preflight.preflight_rule import ordered
+from mpctl.methods.preflight.preflight_rule import ServiceFacts, ordered
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,7 @@ class Preflight:
             InputError: the request overrides an unknown finding; the hint lists the known ones.
         """
         request, target, draft, spec = self.request, self.target, self.draft, self.staged.spec
-        load = self.conditions.load
-        facts = facts_of(
-            target.service,
-            engine_version=target.engine,
-            kserve_version=target.kserve,
-            target=target.checkpoint.facts,
-            draft=draft.facts,
-            concurrency=load.concurrency,
-            temperature=load.temperature,
-            engine_log=self.conditions.log,
-        )
-        facts = replace(facts, gpu=self.conditions.gpu)
+        facts = self._facts()
         memory, no_memory = None, ""
         try:
             memory = estimate_memory(target, draft.facts, self.conditions)
@@ -125,6 +114,21 @@ class Preflight:
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
         return Checked(findings, unchecked, matches, memory)
+
+    def _facts(self) -> ServiceFacts:
+        """The facts that the rules read."""
+        target, load = self.target, self.conditions.load
+        facts = facts_of(
+            target.service,
+            engine_version=target.engine,
+            kserve_version=target.kserve,
+            target=target.checkpoint.facts,
+            draft=self.draft.facts,
+            concurrency=load.concurrency,
+            temperature=load.temperature,
+            engine_log=self.conditions.log,
+        )
+        return replace(facts, gpu=self.conditions.gpu)
 
 
 # Findings that no rule has, each with the module that makes it in mind: settings, staging, pool, request path.

@@ -71,8 +71,6 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         if power and not change.spec.is_none:
             console.note(power)
         fit = planner.fit(fit)
-        for note in fit.notes:
-            console.note(f"note: {note}")
         change = _at_users_load(session, change, load, fit)
         prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
@@ -81,15 +79,31 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
+    outcome = _execute(session, request, planner, fit, plan)
+    if outcome is None:
+        return OperationOutcome.nothing_to_do(session, already)
+    return _with_pool(session, change, outcome)
+
+
+def _execute(
+    session: Session, request: RolloutRequest, planner: RolloutPlanner, fit: Fit, plan: Plan
+) -> OperationOutcome | None:
+    """Carry out the rollout under the service's lease, and sign its verdict where asked; None where the service already
+    runs the spec."""
     with session.store.lease("rollout"), session.context() as outside:
         context = replace(outside, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
         operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
-            return OperationOutcome.nothing_to_do(session, already)
-        remember_files(plan.workload, asked)
+            return None
+        remember_files(plan.workload, request.measurement)
         outcome = carry_out(session, context, operation)
     if request.signing.key is not None and outcome.operation is not None:
         attest_promoted(session, outcome.operation, request.signing, request.bundle)
+    return outcome
+
+
+def _with_pool(session: Session, change: Change, outcome: OperationOutcome) -> OperationOutcome:
+    """The outcome with the KV pool of the engine's log beside the estimate of the preflight."""
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
     return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
@@ -97,11 +111,13 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
 
 def _at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Change:
     """The change checked under the users' load as well, which it carries after a promotion. What that finds beside the
-    measurement's load is reported.
+    measurement's load is reported, behind the notes on where the arms run.
 
     Raises:
         Refused: the preflight forbids the change under that load.
     """
+    for note in fit.notes:
+        session.console.note(f"note: {note}")
     in_flight = math.ceil(fit.users.in_flight_per_pod or 0) if fit.users is not None else 0
     if in_flight <= (load.concurrency or 0):
         return change
@@ -114,7 +130,8 @@ def _at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Ch
 def _resume_or_open(
     context: Context, session: Session, planner: RolloutPlanner, fit: Fit, plan: Plan
 ) -> Operation | None:
-    """Decide again under the lease: the service may have changed since the user was asked. None: it is as asked."""
+    """Decide again under the lease: the service may have changed since the user was asked. None where it already runs
+    the spec."""
     decision = decide_rollout(plan, session.platform.read(), unfinished_operation(session.store.entries()))
     if decision.act is Act.ALREADY:
         return None

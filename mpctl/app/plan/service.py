@@ -18,9 +18,18 @@ from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
 from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
-from mpctl.estimate.payoff.scenario import DRAFT_MODELS, FREE, Scenario, fault, is_known, misfit, precision_of
+from mpctl.estimate.payoff.scenario import (
+    DRAFT_MODELS,
+    FREE,
+    Acceptance,
+    Scenario,
+    fault,
+    is_known,
+    misfit,
+    precision_of,
+)
 from mpctl.estimate.payoff.schedule import schedule
-from mpctl.estimate.shape import GIB, Gpu, find_gpu, gpus, model_shape
+from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape
 from mpctl.methods import METHODS, parse_version
 
 _KS = (1, 2, 3, 4, 5, 6, 7)
@@ -187,14 +196,28 @@ class Planner:
                 "measure it with --measure; name a class to screen: --traffic code; or give rates: --acceptance "
                 "0.7,0.5,0.3",
             )
+        cell = self._scenario(method, k, self.gpu, (shape, draft), acceptance)
+        wrong = fault(cell, request.ks or (k,), request.concurrency)
+        if wrong is not None:
+            field = wrong[0].rpartition(".")[2].replace("_", "-")
+            raise InputError(wrong[1], field=f"--{field}")
+        spread = any(target.service.command.has(flag) for flag in _SPREADS)
+        refusal = None if spread else misfit(cell)
+        return cell if refusal is None else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)
+
+    def _scenario(
+        self, method: str, k: int, gpu: Gpu, shapes: tuple[Shape, Shape | None], acceptance: Acceptance
+    ) -> Scenario:
+        """The cell of the first concurrency, as the service is configured. ``shapes``: of target and draft."""
+        request, target, facts = self._request, self._target, self._target.checkpoint.facts
         numbers = served_numbers(target.service, facts)
         pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
         quantised = facts.quantization if facts and facts.quantization not in (None, "none") else None
         converted = target.service.command.get("quantization")
         weights = facts.weight_gib if facts and not converted else None
-        cell = Scenario(
-            target=shape,
-            gpu=self.gpu,
+        return Scenario(
+            target=shapes[0],
+            gpu=gpu,
             method=method,
             k=k,
             concurrency=float(request.concurrency[0]),
@@ -202,8 +225,8 @@ class Planner:
             output=self.lengths.output,
             acceptance=acceptance,
             gpus=numbers.tensor_parallel,
-            draft=draft,
-            precision=precision_of(f"{converted or ''} {quantised or ''} {target.model or ''}", shape),
+            draft=shapes[1],
+            precision=precision_of(f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]),
             kv_element_bytes=float(numbers.kv_element_bytes),
             weights_gb=weights and weights * GIB / 1e9,
             pool=pool,
@@ -213,10 +236,3 @@ class Planner:
             max_model_len=numbers.max_model_len,
             engine=parse_version(target.engine),
         )
-        wrong = fault(cell, request.ks or (k,), request.concurrency)
-        if wrong is not None:
-            field = wrong[0].rpartition(".")[2].replace("_", "-")
-            raise InputError(wrong[1], field=f"--{field}")
-        spread = any(target.service.command.has(flag) for flag in _SPREADS)
-        refusal = None if spread else misfit(cell)
-        return cell if refusal is None else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)

@@ -68,7 +68,10 @@ def history(
     if revision is not None:
         _show_revision(context, read_revision(session, revision), show_secrets=show_secrets)
         return
-    recorded = read_history(session)
+    _list(context, session, read_history(session))
+
+
+def _list(context: CliContext, session: Session, recorded: ServiceHistory) -> None:
     for gap in recorded.gaps:
         context.terminal.warn(gap)
     context.emit(
