@@ -49,7 +49,8 @@ class ModelFacts:
     own draft, 0 where the configuration names none; ``medusa_heads`` how many
     tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
     ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
-    ``shape`` the dimensions, None where incomplete; ``dtype`` of the weights.
+    ``shape`` the dimensions, None where incomplete; ``dtype`` of the weights;
+    ``no_text`` the class that generates none, empty where its classes do.
     """
 
     name: str | None = None
@@ -79,6 +80,7 @@ class ModelFacts:
     block_size: int | None = None
     shape: Shape | None = None
     dtype: str | None = None
+    no_text: str | None = None
 
     @property
     def weight_gib(self) -> float | None:
@@ -166,6 +168,7 @@ def describe_model(
         architectures=(tuple(map(str, config.get("architectures") or [])) or None) if head else None,
         block_size=_block_size(config),
         shape=shape_of(config),
+        no_text=_no_text(config),
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
 
@@ -201,6 +204,21 @@ def _scheme(group: object) -> str | None:
     inputs = group.get("input_activations")
     activations = inputs.get("num_bits") if isinstance(inputs, Mapping) else 16
     return f"{weights.get('type')} w{weights.get('num_bits')}a{activations}"
+
+
+# Classes of transformers and diffusers that embed, rank, transcribe or draw, or encode and decode.
+_NO_TEXT = re.compile(
+    r".*For(?:SequenceClassification|TokenClassification|MaskedLM|\w*RewardModel|Embedding|Ranking|CTC|SpeechSeq2Seq)"
+    r"|(?:\w*Bert|\w*Roberta\w*?|MPNet|Deberta\w*?|Gte\w*?|\w*CLIP|Siglip\w*?|M?T5|UMT5|T5Gemma|M?Bart|Whisper|Jina\w*?)"
+    r"(?:Model|ForConditionalGeneration)|(?:Llama|Mistral|Qwen2|Qwen3|Gemma2|Gemma3Text)Model|.*Pipeline|.*Transformer2DModel"
+)
+
+
+def _no_text(config: Mapping[str, Any]) -> str | None:
+    """The class of a configuration that generates no text; empty for another, None where it names none."""
+    names = config.get("architectures") or config.get("_class_name")
+    classes = [str(name) for name in names] if isinstance(names, list) else [names] if isinstance(names, str) else []
+    return next((name for name in classes if _NO_TEXT.fullmatch(name)), "") if classes else None
 
 
 def _dtype(config: Mapping[str, Any]) -> str | None:

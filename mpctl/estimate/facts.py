@@ -57,6 +57,8 @@ def facts_of(
         # A template named on the command line replaces the checkpoint's, and cannot be read from here.
         target_template_digest=None if command.has("chat-template") else target.template_digest,
         draft_template_digest=draft.template_digest,
+        target_no_text=None if _generates(command) else target.no_text,
+        draft_no_text=draft.no_text,
         target_hidden=target.hidden,
         draft_expects_hidden=draft.expects_hidden,
         target_vocab=target.vocab or (published.vocab if published else None),
@@ -93,6 +95,11 @@ def facts_of(
         v2_runner=runs_v2(service, engine_log),
         device=read_log(engine_log or "").device,
     )
+
+
+def _generates(command: EngineCommand) -> bool:
+    """Return whether the command line makes a model generate, whatever its class."""
+    return command.get("runner") == "generate" or command.get("task") == "generate"
 
 
 _DISABLED = "disable-hybrid-kv-cache-manager"

@@ -11,7 +11,7 @@ from mpctl.errors import InputError
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, no_service
 from mpctl.manifest.kinds.config_texts import CONFIG_TEXTS
 from mpctl.manifest.kinds.dynamo_graph import DYNAMO_GRAPH
-from mpctl.manifest.kinds.helm_values import OPTION, layouts, missing, named
+from mpctl.manifest.kinds.helm_values import OPTION, layouts, named
 from mpctl.manifest.kinds.helm_values import read as read_values
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
 from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
@@ -73,6 +73,7 @@ def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes:
     for number, document, root, adapter in served:
         origin = Origin(document, number, len(services), partial(_load_again, name=name, runtimes=runtimes))
         try:
+            _require_metadata(root)
             service = adapter.read(root, whole, origin)
         except InputError:
             if name is None or name_and_namespace(root)[0] == name:
@@ -96,7 +97,7 @@ def load_values(text: str, key: str | None, *, file: str = "<input>") -> tuple[S
     root = View(file, "", documents[0].root)
     engines = layouts(root) if key is None else (named(root, key),)
     if not engines:
-        raise missing(root) or InputError(
+        raise InputError(
             "the layout of these values is not known",
             file=file,
             hint=f"name the key of the engine's arguments with {OPTION}, such as engine.args (docs/reference/kinds.md)",
@@ -115,9 +116,9 @@ def select(services: Sequence[Service], name: str | None) -> Service:
     names = [service.name for service in services]
     listed = ", ".join(names) or "none"
     if name is None:
-        decoding = [service for service in services if not service.fills_prompts] or services
-        if len(decoding) == 1:
-            return decoding[0]
+        meant = [service for service in services if not service.only_by_name] or services
+        if len(meant) == 1:
+            return meant[0]
         raise InputError(f"{len(services)} services found: {listed}", hint="name one of them")
     matches = [service for service in services if service.name == name]
     if len(matches) == 1:
@@ -141,6 +142,15 @@ def _check_kind(root: View) -> None:
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
     for adapter in (*ADAPTERS, *RUNTIMES):
         adapter.require_version(root)
+
+
+def _require_metadata(root: View) -> None:
+    """Refuse labels and annotations, also of pods, that are no mappings."""
+    for owner in (root, root.at("spec", "template")):
+        metadata = None if owner is None else owner.get("metadata")
+        for key in ("labels", "annotations") if metadata is not None else ():
+            if metadata is not None and (entries := metadata.get(key)) is not None:
+                entries.pairs()
 
 
 def _require_readable(whole: ManifestFile, adapters: Sequence[Adapter]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -84,7 +85,7 @@ class Service:
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
     prefill_args: tuple[tuple[str, ...], ...] = ()  # command lines of the pods that fill prompts for this service's
     prefill_image: str | None = None  # where it is not the service's own
-    fills_prompts: bool = False  # for the decode pods of another service, with which it is edited
+    only_by_name: bool = False  # of several services it is meant only where it is named
     endpoints: tuple[str, ...] = ()  # ModelServices that route here, or services that use a runtime
     source: ManifestSource | None = field(default=None, repr=False, compare=False)
 
@@ -108,6 +109,13 @@ class Service:
                     hint="write the same --speculative-config for both, or none",
                 )
         return speculation
+
+    def unread(self) -> tuple[str, ...]:
+        """The places outside this manifest that may hold a setting of the engine: files and variables."""
+        files = [value for flag, value in self.command.flags().items() if flag == "--config" and value]
+        tokens = [token for engine in self._engines() for token in engine.tokens]
+        variables = [name for token in tokens for name in re.findall(r"^\$[({]?(\w+)[)}]?$", token.text)]
+        return (*(f"--config {file}" for file in files), *(f"variable {name}" for name in dict.fromkeys(variables)))
 
     def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.

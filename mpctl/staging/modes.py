@@ -9,7 +9,7 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.manifest import Service, Storage
 from mpctl.manifest.text.view import text_of
-from mpctl.manifest.text.yaml_tree import data
+from mpctl.manifest.text.yaml_tree import contents, data
 from mpctl.staging.kserve_storage import Release, release
 
 OPTION = "--staging-mode"
@@ -176,6 +176,7 @@ class StagingContext:
         self.listed = bool(predictor.get("storageUris"))
         self.keyed = bool((predictor.get("model") or {}).get("storage"))  # a data connection: {key, path}
         self.storage: tuple[Storage, ...] = service.storage
+        self.cache = cache_of(service) if service.kind == "InferenceService" else None
         mounts = None if service.source is None else service.source.engine.home.get("volumeMounts")
         self.mounts = [text_of(mount.get("mountPath")) or "" for mount in mounts.items()] if mounts else []
         self.env_storage = "STORAGE_URI" in dict(service.env)
@@ -215,6 +216,32 @@ class StagingContext:
     def claim(self) -> str | None:
         """The claim to use: the one named, or the target's own."""
         return self.cluster.claim or (self.target_claim[0] if self.target_claim else None)
+
+
+_CACHE_LABEL = "internal.serving.kserve.io/localmodel"
+_CACHE_OFF = "serving.kserve.io/disable-localmodel"
+
+
+def cache_of(service: Service) -> str | None:
+    """The LocalModelCache that holds the target: by KServe's label, or in the same file by its URI. None without one.
+
+    KServe looks at ``storageUri`` alone (v0.20.0, inference_service_defaults.go, setLocalModelLabel).
+    """
+    metadata = document_of(service).get("metadata") or {}
+    labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    if str(annotations.get(_CACHE_OFF)).lower() == "true":
+        return None
+    if label := labels.get(_CACHE_LABEL):
+        return f"LocalModelCache {label}"
+    wanted = {storage.uri.rstrip("/") for storage in service.storage}
+    for document in contents(service.text, service.file):
+        kind = document.get("kind") if isinstance(document, dict) else None
+        if kind not in ("LocalModelCache", "LocalModelNamespaceCache"):
+            continue
+        source = str((document.get("spec") or {}).get("sourceModelUri") or "").rstrip("/")
+        if source and any(uri == source or uri.startswith(f"{source}/") for uri in wanted):
+            return f"{kind} {(document.get('metadata') or {}).get('name')}"
+    return None
 
 
 def document_of(service: Service) -> dict[str, Any]:

@@ -173,6 +173,8 @@ def _no_further_entry(context: StagingContext) -> str | None:
     """The reason why what the service has in its storage leaves no room for the draft."""
     if context.keyed:
         return "model.storage excludes storageUris: KServe would not download the target; move it to model.storageUri"
+    if context.cache and not context.listed:
+        return f"{context.cache} holds the target for storageUri alone: in a list it is downloaded at every start"
     if context.env_storage:
         return "the container's STORAGE_URI excludes storageUris; move it to storageUris first"
     if not context.listed and context.target_claim and context.target_claim[1]:

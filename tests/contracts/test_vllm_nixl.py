@@ -22,7 +22,10 @@ LLAMA = {
     "max_position_embeddings": 512, "torch_dtype": "bfloat16", "rms_norm_eps": 1e-5,
 }  # fmt: skip
 HALF = LLAMA | {"torch_dtype": "float16", "num_key_value_heads": 8, "num_hidden_layers": 2, "head_dim": 16}
-MIMO = LLAMA | {"architectures": ["MiMoForCausalLM"], "model_type": "mimo", "num_nextn_predict_layers": 1}
+GLM = LLAMA | {
+    "architectures": ["Glm4MoeForCausalLM"], "model_type": "glm4_moe", "num_nextn_predict_layers": 1, "head_dim": 8,
+    "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2, "moe_intermediate_size": 32,
+}  # fmt: skip
 EAGLE = LLAMA | {"num_hidden_layers": 1, "num_key_value_heads": 8}
 EAGLE3 = EAGLE | {"architectures": ["LlamaForCausalLMEagle3"], "draft_vocab_size": 64}
 AUXILIARY = EAGLE3 | {"eagle_aux_hidden_state_layer_ids": [1, 2]}
@@ -31,7 +34,7 @@ DFLASH = EAGLE | {
     "dflash_config": {"mask_token_id": 255, "target_layer_ids": [1, 2]},
 }  # fmt: skip
 MODELS = {
-    "llama": LLAMA, "half": HALF, "mimo": MIMO, "eagle": EAGLE, "eagle3": EAGLE3, "aux": AUXILIARY, "dflash": DFLASH,
+    "llama": LLAMA, "half": HALF, "glm": GLM, "eagle": EAGLE, "eagle3": EAGLE3, "aux": AUXILIARY, "dflash": DFLASH,
 }  # fmt: skip
 PUSH = '{"kv_connector":"NixlPushConnector","kv_role":"kv_both"}'
 E3 = ("eagle3", "eagle3")
@@ -40,14 +43,14 @@ E3 = ("eagle3", "eagle3")
 PAIRS = [
     ("llama", ("none", None), (), ()),
     ("llama", ("ngram", None), (), ()),
-    ("llama", ("suffix", None), (), ()),
+    ("llama", ("ngram", None), ("--dtype=half",), ()),
     ("llama", ("eagle", "eagle"), (), ()),
     ("llama", E3, (), ()),
     ("llama", ("eagle3", "aux"), (), ()),
     ("llama", ("p-eagle", "eagle3"), (), ()),
     ("llama", ("draft_model", "llama"), (), ()),
-    ("mimo", ("mtp", None), (), ()),
-    ("mimo", ("mtp", None), ("--kv-cache-dtype=fp8",), ()),
+    ("glm", ("mtp", None), (), ()),
+    ("glm", ("mtp", None), ("--kv-cache-dtype=fp8",), ()),
     ("llama", ("dflash", "dflash"), (), ()),
     ("half", ("none", None), (), ()),
     ("half", E3, ("--dtype=bfloat16",), ()),

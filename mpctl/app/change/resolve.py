@@ -14,6 +14,7 @@ from mpctl.errors import InputError, Refused
 from mpctl.estimate import ModelFacts, target_name_of
 from mpctl.estimate.shape import model_shape
 from mpctl.manifest import Service
+from mpctl.manifest.engine.recognition import use_by_name
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
 from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
 from mpctl.platform.checkpoints import Listing, read_checkpoint
@@ -164,10 +165,11 @@ def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request:
         return draft
     published = load_catalogue(request.catalogue).published(spec.draft, target.model)
     method = METHODS.get(published.method) if published else spec.known
-    shape = model_shape(spec.draft) if method is not None and method.checkpoint == "model" else None
-    if method is None or (published is None and shape is None):
+    small = method is not None and method.checkpoint == "model"
+    shape, use = (model_shape(spec.draft), use_by_name(spec.draft)) if small else (None, None)
+    if method is None or (published is None and shape is None and use is None):
         return draft
-    facts = ModelFacts(trained_for=published.target if published else None, draft_kind=method.checkpoint)
+    facts = ModelFacts(trained_for=published.target if published else None, draft_kind=method.checkpoint, no_text=use)
     if shape is not None:
         facts = replace(facts, vocab=shape.vocab, params_b=shape.params_b)
     return draft._replace(facts=facts)

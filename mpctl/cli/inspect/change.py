@@ -107,7 +107,9 @@ def render(
     shown = show_secrets or file is not None
     context.terminal.exact(presentable(context.terminal, rendered.text, show_secrets=shown))
     if rendered.unchanged:
-        context.terminal.note(f"{source.name} already has {rendered.change.spec.describe()}")
+        unread = rendered.change.before.unread() if rendered.change.spec.is_none else ()
+        where = f" in this manifest; not read: {', '.join(unread)}" if unread else ""
+        context.terminal.note(f"{source.name} already has {rendered.change.spec.describe()}{where}")
 
 
 def _open_manifest(

@@ -82,16 +82,19 @@ def require_generation(view: View, command: EngineCommand, *names: str | None) -
 
 
 def _other_use(command: EngineCommand, *names: str | None) -> str | None:
+    if command.has("--mm-encoder-only"):
+        return "--mm-encoder-only"
     for flag, values in _OTHER_USES.items():
         if (value := command.get(flag)) in values:
             return f"{flag}={value}"
     if command.get("--task") is None and command.get("--runner") is None:
         models = (command.model, command.get("--model-id"), command.get("--model-name"), *names)
-        return next((use for name in models if name and (use := _use_by_name(name))), None)
+        return next((use for name in models if name and (use := use_by_name(name))), None)
     return None
 
 
-def _use_by_name(name: str) -> str | None:
+def use_by_name(name: str) -> str | None:
+    """What a model is for that generates no text, by its name; None for any other."""
     lower = name.lower()
     if lower == "embedding":
         return f"{MODEL_TYPE} is {name}"

@@ -73,7 +73,7 @@ def paired(service: Service, role: Role, ends: Iterable[End]) -> Service:
             f"{title} fills prompts for decode pods, which take its KV cache with the same draft alone",
             hint=f"{named}: both are edited together",
         )
-        return replace(service, fills_prompts=True, source=replace(service.source, obstacle=obstacle))
+        return replace(service, only_by_name=True, source=replace(service.source, obstacle=obstacle))
     if prefill and decoding:
         obstacle = home.error(
             f"{title} and {', '.join(decoding)} take KV cache from {prefill[0].name}, which would change for all",

@@ -25,6 +25,7 @@ from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service,
 from mpctl.manifest.text.view import View, text_of
 
 OPTION = "--chart-key"
+_CONFIG = "vllmConfig"  # of production-stack, which holds extraArgs
 _STEP = re.compile(r"([^.\[\]]+)|\[(\d+)\]")
 
 
@@ -49,17 +50,6 @@ class Layout:
 def layouts(root: View) -> tuple[Layout, ...]:
     """The engines of a values file whose layout is known."""
     return (*_production_stack(root), *_modelservice(root), *_kubeai(root))
-
-
-def missing(root: View) -> InputError | None:
-    """The error for a known layout without a place for arguments."""
-    listed_models = root.at("servingEngineSpec", "modelSpec")
-    entries = () if listed_models is None else listed_models.items()
-    if not entries:
-        return None
-    return entries[0].error(
-        "this model has no vllmConfig for arguments", hint='add "vllmConfig: {extraArgs: []}" to it; mpctl extends it'
-    )
 
 
 def named(root: View, path: str) -> Layout:
@@ -92,7 +82,7 @@ def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable
     value = home.get(key)
     if value is not None:
         _require_list(value)
-    engine = layout.engine
+    engine, obstacle = layout.engine, _without_place(layout)
     service = Service(
         kind="Values",
         name=layout.name,
@@ -106,7 +96,8 @@ def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable
         model=layout.model or model_of(engine),
         storage=(),
         line=home.node.line,
-        source=ManifestSource(origin, engine),
+        source=ManifestSource(origin, engine, obstacle=obstacle),
+        only_by_name=obstacle is not None,
     )
     if layout.role is None:
         return service
@@ -118,8 +109,16 @@ def read(root: View, layout: Layout, text: str, origin: Origin, others: Iterable
     return paired(service, layout.role, ends)
 
 
+def _without_place(layout: Layout) -> InputError | None:
+    """The error for an entry of a known layout that has no place for arguments."""
+    if layout.key != _CONFIG:
+        return None
+    hint = 'add "vllmConfig: {extraArgs: []}" to it; mpctl extends it'
+    return layout.home.error("this model has no vllmConfig for arguments", hint=hint)
+
+
 def _pods(end: Layout, origin: Origin) -> PrefillPods:
-    return PrefillPods(end.engine, origin.document, origin.number)
+    return PrefillPods(end.engine, origin.document, origin.number, obstacle=_without_place(end))
 
 
 def _require_list(value: View) -> None:
@@ -138,9 +137,9 @@ def _production_stack(root: View) -> Iterator[Layout]:
         name = text_of(engine.get("name")) or f"modelSpec[{index}]"
         image = ":".join(filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag")))))
         model, config = text_of(engine.get("modelURL")), engine.get("vllmConfig")
-        if config is not None:
-            role = named_role(text_of(engine.at("lmcacheConfig", "kvRole")))
-            yield Layout(name, config, "extraArgs", model, image or None, role)
+        role = named_role(text_of(engine.at("lmcacheConfig", "kvRole")))
+        home, key = (engine, _CONFIG) if config is None else (config, "extraArgs")
+        yield Layout(name, home, key, model, image or None, role)
 
 
 def _modelservice(root: View) -> Iterator[Layout]:

@@ -186,6 +186,13 @@ def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
 
 
 def _main(template: View | None) -> View | None:
+    """Container ``main`` of a pod template, which is a PodSpec itself.
+
+    Raises:
+        InputError: the template has a ``spec`` of its own, which KServe's schema does not know.
+    """
+    if template is not None and (inner := template.get("spec")) is not None:
+        raise inner.error("a template of an LLMInferenceService has no spec of its own", hint="move its keys one up")
     containers = None if template is None else template.get("containers")
     items = () if containers is None else containers.items()
     return next((container for container in items if text_of(container.get("name")) == CONTAINER), None)

@@ -152,6 +152,8 @@ def _draft_size(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if target <= 0 or draft <= 0 or 8 <= target / draft <= 12:
         return None
     ratio = f"the draft is 1:{target / draft:.1f} of the target ({draft:g}B of {target:g}B)"
+    if spec.draft == facts.target_name or draft > target:
+        return "refuse", f"{ratio}: a draft that costs as much as the target or more saves nothing"
     if target / draft < 8:
         return "warn", f"{ratio}, larger than 1:8"
     return "warn", f"{ratio}, smaller than 1:12; published pairs gained at 1:19 and 1:57 all the same"
@@ -382,6 +384,18 @@ RULES = (
         todo="choose a draft made for this target; first-position acceptance under 30 % confirms a mismatch",
         needs=("target_family", "draft_family"),
         asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
+        applies=_SMALL_MODEL,
+    ),
+    PreflightRule(
+        "draft-no-text",
+        Fires(
+            "refuse",
+            "the draft is no model that generates text: {facts.draft_no_text}",
+            lambda spec, facts: facts.draft_no_text,
+        ),
+        source="vLLM 0.32.0, SpeculativeConfig: a draft model is loaded to generate",
+        todo="choose a small model of the target's family",
+        needs=("draft_no_text",),
         applies=_SMALL_MODEL,
     ),
     PreflightRule(

@@ -446,6 +446,17 @@ RULES = (
         applies=where(lambda method: method.prompt_states or method.checkpoint == "model"),
     ),
     PreflightRule(
+        "no-text",
+        Fires(
+            "refuse",
+            "the target's class {facts.target_no_text} generates no text, so speculation has no effect",
+            lambda spec, facts: facts.target_no_text,
+        ),
+        source="vLLM 0.32.0, model_executor/models/registry.py: classes that embed, classify, transcribe or draw",
+        todo="leave this service as it is, or name --runner generate where it does generate text",
+        needs=("target_no_text",),
+    ),
+    PreflightRule(
         "prefill-differs",
         _prefill_differs,
         source="vLLM 0.32.0, nixl/metadata.py, compute_nixl_compatibility_hash: decode pods refuse the KV cache",

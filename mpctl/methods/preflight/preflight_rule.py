@@ -61,6 +61,8 @@ class ServiceFacts:
     draft_added_tokens_digest: str | None = None
     target_template_digest: str | None = None
     draft_template_digest: str | None = None
+    target_no_text: str | None = None  # its class where that generates no text, empty where it does
+    draft_no_text: str | None = None
     target_hidden: int | None = None
     draft_expects_hidden: int | None = None  # width of the target's hidden states that a head was built for
     target_vocab: int | None = None

@@ -202,7 +202,30 @@ def test_a_plain_checkpoint():
         mtp_layers=0,
         mask_token=False,
         dtype="bfloat16",
+        no_text="",
     )
+
+
+@pytest.mark.parametrize(
+    ("classes", "found"),
+    [
+        *(([name], name) for name in (
+            "BertModel", "XLMRobertaModel", "NomicBertModel", "XLMRobertaForSequenceClassification", "MistralModel",
+            "Qwen2ForRewardModel", "Qwen2ForProcessRewardModel", "WhisperForConditionalGeneration", "CLIPModel",
+            "T5ForConditionalGeneration", "BartForConditionalGeneration", "GteNewModel", "ModernBertForMaskedLM",
+            "FluxTransformer2DModel", "StableDiffusion3Pipeline", "JinaVLForRanking", "Wav2Vec2ForCTC", "Qwen3Model",
+        )),
+        *(([name], "") for name in (
+            "Qwen3ForCausalLM", "LlamaForCausalLM", "ChatGLMModel", "GPT2LMHeadModel", "InternVLChatModel",
+            "Qwen3OmniMoeForConditionalGeneration", "Gemma3ForConditionalGeneration", "DeepseekV3ForCausalLM",
+            "LlavaNextForConditionalGeneration", "Llama4ForConditionalGeneration", "MiMoForCausalLM", "NVLM_D",
+            "BertLMHeadModel", "QWenLMHeadModel", "H2OVLChatModel", "Phi4MMForCausalLM", "GraniteSpeechForCausalLM",
+        )),
+        ([], None),
+    ],
+)  # fmt: skip
+def test_classes_that_generate_no_text_are_told_by_their_names(classes, found):
+    assert describe_model({"architectures": classes}).no_text == found
 
 
 def test_an_empty_config_knows_nothing():

@@ -409,3 +409,35 @@ def test_any_plan_is_taken_and_taken_back_or_refused_with_a_hint(target, draft, 
     assert_left(service, plan, without_draft(plan.service))
     assert plan.path
     assert plan.reason
+
+
+CACHE = (
+    "---\napiVersion: serving.kserve.io/v1alpha1\nkind: LocalModelCache\nmetadata: {name: warm}\n"
+    "spec: {sourceModelUri: hf://Qwen/Qwen3-8B, modelSize: 16Gi, nodeGroups: [gpu]}\n"
+)
+LABELLED = TARGETS["hf"].replace(
+    "namespace: n}", "namespace: n, labels: {internal.serving.kserve.io/localmodel: warm}}"
+)
+SWITCHED_OFF = TARGETS["hf"].replace(
+    "namespace: n}", "namespace: n, annotations: {serving.kserve.io/disable-localmodel: 'true'}}"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cached"),
+    [
+        (LABELLED, True),
+        (TARGETS["hf"] + CACHE, True),
+        (TARGETS["hf"] + CACHE.replace("kind: LocalModelCache", "kind: LocalModelNamespaceCache"), True),
+        (TARGETS["hf"], False),
+        (SWITCHED_OFF + CACHE, False),
+        (TARGETS["hf"] + CACHE.replace("Qwen/Qwen3-8B", "Qwen/Qwen3"), False),
+        (TARGETS["uris"] + CACHE, False),
+    ],
+)
+def test_a_target_in_a_local_model_cache_is_not_moved_away_from_it(text, cached):
+    service = load(text)[0]
+    plan = plan_staging(service, DraftSource("hf://org/draft"), StagingCluster(kserve="0.20", **EVERYTHING))
+    reasons = {check.mode: check.unavailable or "" for check in plan.checks}
+    assert ("holds the target for storageUri alone" in reasons["storageUris"]) == cached
+    assert ("storageUri: hf://Qwen/Qwen3-8B" in plan.service.to_yaml()) == (cached or plan.mode == "pvc")

@@ -210,13 +210,23 @@ def test_every_finding_of_the_preflight_can_be_overridden():
         ("Qwen/Qwen3-8B", "meta-llama/Llama-3.2-1B-Instruct", "vocabulary-mismatch"),
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-32B", "draft-size"),
         ("Qwen/Qwen3-8B", "Qwen/Qwen3-8B", "draft-size"),
+        ("Qwen/Qwen3-8B", "Qwen/Qwen3-Embedding-0.6B", "draft-no-text"),
     ],
 )
 def test_a_pair_of_models_that_cannot_work_is_named_without_their_files(cli, offline, tmp_path, target, draft, finding):
     (tmp_path / "s.yaml").write_text(HYBRID.replace("Qwen/Qwen3.6-27B", target))
     asked = ("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "draft_model", "--draft", draft, "-o", "json")
     found = yaml.safe_load(cli(*asked).out)["findings"]
-    assert finding in {entry["id"] for entry in found}
+    assert (finding, "refuse") in {(entry["id"], entry["severity"]) for entry in found}
+
+
+@pytest.mark.parametrize(
+    ("argument", "unread"), [("--config=/etc/vllm.yaml", "--config /etc/vllm.yaml"), ("$(EXTRA)", "variable EXTRA")]
+)
+def test_none_is_said_of_the_manifest_alone_where_more_is_not_read(cli, offline, tmp_path, argument, unread):
+    (tmp_path / "s.yaml").write_text(HYBRID.replace("[--model=Qwen/Qwen3.6-27B]", f"[--model=a/b, {argument}]"))
+    done = cli("render", "-f", str(tmp_path / "s.yaml"), "--spec", "none")
+    assert f"already has none in this manifest; not read: {unread}" in " ".join(done.err.split())
 
 
 @pytest.mark.parametrize(("target", "refused"), [("Qwen/Qwen3-8B", True), ("Qwen/Qwen3-Next-80B-A3B-Instruct", False)])

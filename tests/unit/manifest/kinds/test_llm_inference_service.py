@@ -216,6 +216,13 @@ def test_workers_get_the_setting_of_the_leader(received):
         assert changed.with_speculation(None).to_yaml() == text
 
 
+@pytest.mark.parametrize("part", ["template", "worker", "prefill: {template"])
+def test_a_template_with_a_spec_of_its_own_is_no_podspec(part):
+    text = BASE + f"  {part}: {{spec: {{containers: [{{name: main}}]}}}}{'}' if '{' in part else ''}\n"
+    with pytest.raises(InputError, match="has no spec of its own"):
+        load(text)
+
+
 def test_a_speculator_of_kserve_is_left_alone():
     with pytest.raises(InputError, match=r"spec\.speculator sets speculation already"):
         load(BASE + "  speculator: {config: {method: ngram}}\n")

@@ -262,6 +262,14 @@ def test_ends_whose_nixl_hashes_differ_are_refused(decode, prefill, different):
         assert (found.get("prefill-differs") == "refuse") == different
 
 
+def test_values_of_one_end_with_nixl_are_refused():
+    text = VALUES.replace('"--enforce-eager"', "'--kv-transfer-config=" + NIXL + "'")
+    for values, severity in ((text, None), (text.replace("prefill:", "prefill:\n  create: false"), "refuse")):
+        service = load_values(values, None)[0]
+        outcome = {found.id: found.severity for found in preflight_findings(from_config(HEADS[1]), facts_of(service))}
+        assert outcome.get("prefill-apart") == severity
+
+
 def test_other_releases_at_both_ends_are_refused():
     older = pair().replace("v0.32.0", "v0.33.0", 1)
     assert findings(older, HEADS[1])["prefill-differs"] == "refuse"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from service_samples import METHODS, NGRAM, RUNTIME, USER
 
 from mpctl.errors import InputError
-from mpctl.manifest import load, load_one, load_values
+from mpctl.manifest import load, load_one, load_values, select
 
 
 def setting_of(words: list[str]) -> dict | None:
@@ -189,3 +189,14 @@ def test_values_that_cannot_be_edited_name_the_reason(text, key, message):
     with pytest.raises(InputError) as caught:
         load_values(text, key)[0].with_speculation(NGRAM)
     assert message in str(caught.value)
+
+
+def test_an_entry_without_a_place_for_arguments_is_meant_only_by_its_name():
+    text = STACK + '  - name: "bare"\n    modelURL: "org/m"\n'
+    services = load_values(text.replace('  - name: "llama"', '  - name: "other"'), None)
+    assert [service.name for service in services] == ["qwen", "other", "bare"]
+    with pytest.raises(InputError, match="no vllmConfig for arguments") as refused:
+        select(services, "bare").with_speculation(NGRAM)
+    assert "extraArgs: []" in refused.value.hint
+    one = text[: text.index('  - name: "llama"')] + text[text.index('  - name: "bare"') :]
+    assert select(load_values(one, None), None).name == "qwen"
