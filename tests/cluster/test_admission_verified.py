@@ -5,8 +5,7 @@ import json
 
 import pytest
 import yaml
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from signed import write_keys
 
 from .conftest import ROOT
 from .objects import ANY_SPEED, CONTAINERS
@@ -44,10 +43,7 @@ def edited(namespace, words, *, user=None, really=False, **fields):
 
 
 def test_a_setting_changes_only_to_what_a_verdict_verified(cluster, namespace, mpctl, guarded, tmp_path):
-    key = ec.generate_private_key(ec.SECP256R1())
-    (tmp_path / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    (tmp_path / "key.pub").write_bytes(public)
+    write_keys(tmp_path)
     (tmp_path / "policy.yaml").write_text(ANY_SPEED)
     cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
     namespace.deploy(CONTAINERS)

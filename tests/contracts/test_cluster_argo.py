@@ -75,6 +75,7 @@ def flagger(address):
         return error.code
 
 
+@pytest.mark.timeout(1800)  # with a build of Argo, where there is none yet
 def test_argo_and_flagger_read_every_state_of_a_verdict(analysis_cluster, namespace, mpctl, watch):
     template = documented_template(watch)
     namespace.client.create(template)

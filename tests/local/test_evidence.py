@@ -6,8 +6,7 @@ import shutil
 from base64 import b64decode
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_private_key
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from signed import write_keys
 
 from .conftest import Mpctl, environment_in
 
@@ -17,11 +16,7 @@ SMALL = ("--requests", "4", "--repeats", "8", "--max-tokens", "24", "--fidelity"
 @pytest.fixture
 def keys(up):
     """A key pair as files in the directory of the commands: (private, public)."""
-    key = generate_private_key(SECP256R1())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-    for name, text in (("key.pem", pem), ("key.pub", public)):
-        (up.directory / name).write_bytes(text)
+    write_keys(up.directory)
     return "key.pem", "key.pub"
 
 

@@ -12,8 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import otlp
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from signed import write_keys
 
 from tests.local.unchanged import wait_for
 
@@ -57,9 +56,7 @@ def collector(mpctl):
 
 def test_no_secret_and_no_prompt_is_left_behind(planted, tmp_path, collector):
     prompts = f"users={write_prompts(tmp_path / 'prompts.jsonl')}"
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (tmp_path / "key.pem").write_bytes(pem)
+    write_keys(tmp_path)
     shown = []
 
     def run(*arguments, code=0):

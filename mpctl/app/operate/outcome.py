@@ -153,7 +153,7 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
     if operation.plan.kind is Kind.ROLLBACK:
         operation = _undone_rollout(session, operation)
     outcome = OperationOutcome(session.name, session.namespace, session.title, operation)
-    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload and operation.ending is not Ending.ROLLED_BACK:
+    if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
         run = measurement(context, operation).judged()
         analysis = Analysis.of(run, operation.plan.policy)
         cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)

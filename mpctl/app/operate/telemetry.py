@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Tracer
 
-PATIENCE_S = 5.0
+PATIENCE_S = 10.0  # as the SDK waits by default
 _ENDPOINT = "OTEL_EXPORTER_OTLP_ENDPOINT"
 
 

@@ -19,6 +19,7 @@ PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 def receiver(monkeypatch):
     with receiving() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        monkeypatch.setattr(telemetry, "PATIENCE_S", 60.0)  # on a busy machine the SDK's import takes seconds
         yield receiver
 
 
@@ -87,15 +88,17 @@ def test_the_sentence_of_a_failure_is_in_no_attribute(receiver):
     assert not any(done.operation.detail[:30] in str(value) for value in attributes.values())
 
 
-@pytest.mark.parametrize("status", [400, None])
-def test_a_receiver_that_refuses_or_never_answers_is_a_warning_in_time(status, monkeypatch):
-    monkeypatch.setattr(telemetry, "PATIENCE_S", 1.0)
+@pytest.mark.parametrize(
+    ("status", "patience_s", "problem"),
+    [(400, 60.0, "spans not accepted, metrics not accepted"), (None, 0.5, "no answer within 0.5 s")],
+)
+def test_a_receiver_that_refuses_or_never_answers_is_a_warning(status, patience_s, problem, monkeypatch):
+    monkeypatch.setattr(telemetry, "PATIENCE_S", patience_s)
     with receiving(status) as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         session = MemorySession()
         assert rollout.run(session, ASKED).operation.ending is Ending.PROMOTED
-        assert any("rollout-1 was not sent to OTEL_EXPORTER_OTLP_ENDPOINT" in w for w in session.console.warnings)
-        assert receiver.requests
+        assert f"rollout-1 was not sent to OTEL_EXPORTER_OTLP_ENDPOINT: {problem}" in session.console.warnings
 
 
 def test_a_closed_port_delays_no_operation_beyond_the_bound(monkeypatch):
