@@ -42,8 +42,8 @@ class Probes:
                     await writer.wait_closed()
                     return True
                 async with aiohttp.ClientSession() as session:
-                    url = f"http://{self._address}:{port}{where.get('path', '/')}"
-                    async with session.get(url, allow_redirects=False) as answer:
+                    url = f"{where.get('scheme', 'HTTP').lower()}://{self._address}:{port}{where.get('path', '/')}"
+                    async with session.get(url, allow_redirects=False, ssl=False) as answer:
                         return 200 <= answer.status < 400
         except (OSError, aiohttp.ClientError, TimeoutError):
             return False

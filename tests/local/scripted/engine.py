@@ -34,6 +34,7 @@ import itertools
 import json
 import os
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -408,4 +409,9 @@ def serve(arguments, host="127.0.0.1"):
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=model.end, args=(drain_s,)).start())
     sys.stdout.write(f"INFO scripted engine {VERSION} on {host}:{port}: {' '.join(arguments)}\n")
     sys.stdout.flush()
-    Server((host, port), type("Bound", (Handler,), {"model": model})).serve_forever()
+    server = Server((host, port), type("Bound", (Handler,), {"model": model}))
+    if certificate := value_of(arguments, "--ssl-certfile"):
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate, value_of(arguments, "--ssl-keyfile"))
+        server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
+    server.serve_forever()

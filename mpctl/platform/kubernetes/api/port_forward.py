@@ -1,13 +1,16 @@
 """A pod's port on this machine: a private listener bridged to the API server's port-forward.
 
 Every connection to the listener gets its own stream, as with ``kubectl port-forward``. The listener is a unix socket
-that
-only this user may open: other users of a shared machine could reach a loopback port. A load client on this machine,
-which cannot use unix sockets, gets a loopback port.
+that only this user may open: other users of a shared machine could reach a loopback port. A load client on this
+machine, which cannot use unix sockets, gets a loopback port.
+
+Where an engine answers over HTTPS, the bridge speaks TLS with it, and HTTP with this machine. Its certificate is not
+verified: the API server leads to the pod itself, and only the Secret with the certificate's key would name its issuer.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import ssl
@@ -56,12 +59,12 @@ class Forwards:
             self.close()
         self._loopback = True
 
-    def target(self, pod: str, port: int) -> ForwardTarget:
-        """Return where this machine reaches a pod's port."""
+    def target(self, pod: str, port: int, *, tls: bool = False) -> ForwardTarget:
+        """Return where this machine reaches a pod's port over HTTP. ``tls``: the pod answers over HTTPS there."""
         key = (pod, port)
         if key not in self._open:
             listener = _loopback_listener() if self._loopback else self._private_listener()
-            self._open[key] = Forward(self._client, self._namespace, pod, port, listener)
+            self._open[key] = Forward(self._client, self._namespace, pod, port, listener, tls=tls)
         return self._open[key].target
 
     def _private_listener(self) -> socket.socket:
@@ -94,8 +97,10 @@ class Forwards:
 class Forward:
     """A listener."""
 
-    def __init__(self, client: Client, namespace: str, pod: str, port: int, listener: socket.socket) -> None:
-        self._client = client
+    def __init__(
+        self, client: Client, namespace: str, pod: str, port: int, listener: socket.socket, *, tls: bool = False
+    ) -> None:
+        self._client, self._tls = client, tls
         self._pod = namespace, pod
         self._path = POD.path(namespace, pod, "portforward")
         self._remote = port
@@ -128,10 +133,15 @@ class Forward:
             return
         self.refusal = None
         remote = stream.socket(self._remote)
-        back = threading.Thread(target=_pump, args=(remote, connection), daemon=True)
-        back.start()
-        _pump(connection, remote)
-        back.join()
+        if self._tls:
+            import asyncio
+
+            asyncio.run(_bridge_tls(connection, socket.socket(fileno=os.dup(remote.fileno()))))
+        else:
+            back = threading.Thread(target=_pump, args=(remote, connection), daemon=True)
+            back.start()
+            _pump(connection, remote)
+            back.join()
         for end in (connection, remote):
             with suppress(OSError):
                 end.close()
@@ -191,6 +201,32 @@ def _pump(source: Any, target: Any) -> None:
             target.sendall(data)
     with suppress(OSError):
         target.shutdown(socket.SHUT_WR)
+
+
+async def _bridge_tls(plain: socket.socket, raw: socket.socket) -> None:
+    """Pass on what both ends send until one of them ends; the second speaks TLS."""
+    import asyncio
+
+    async def passed_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        while data := await source.read(_CHUNK):
+            target.write(data)
+            await target.drain()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    near, far = await asyncio.open_connection(sock=plain), None
+    with suppress(OSError):
+        far = await asyncio.open_connection(sock=raw, ssl=context, server_hostname="localhost")
+        ways = [asyncio.create_task(passed_on(*way)) for way in ((near[0], far[1]), (far[0], near[1]))]
+        _, unended = await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in unended:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+    for end in (near, far):
+        with suppress(OSError):
+            if end is not None:
+                end[1].close()
+                await end[1].wait_closed()
 
 
 def _ssl_options(configuration: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ Json = Mapping[str, Any]
 CONTAINER = "kserve-container"
 LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
+_CERTIFICATE = "KSERVE_TLS_CERT_FILE"
 _SPECULATION = ("--speculative", "-sc")
 _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
@@ -38,8 +39,23 @@ def starts_vllm(container: Json) -> bool:
     return is_vllm_start(str(container.get("image") or ""), command or None, args)
 
 
+def answers_tls(container: Json) -> bool:
+    """Return whether the engine answers over HTTPS alone: its probes ask so, or KServe's server has a certificate."""
+    probes = (
+        (container.get(f"{when}Probe") or {}).get("httpGet") or {} for when in ("startup", "readiness", "liveness")
+    )
+    return _has_certificate(container) or any(str(probe.get("scheme")).upper() == "HTTPS" for probe in probes)
+
+
+def _has_certificate(container: Json) -> bool:
+    return any(e.get("name") == _CERTIFICATE for e in container.get("env") or [])
+
+
 def port_of(container: Json) -> int:
-    """Port of the engine: its first declared port, else its --port, else KServe's 8080 or vLLM's 8000."""
+    """Port of the engine: its first declared port, else its --port, else KServe's 8080 or vLLM's 8000. With a
+    certificate KServe's server listens on 8443 instead (KServe 0.21)."""
+    if _has_certificate(container):
+        return 8443
     ports = container.get("ports") or []
     if ports:
         return int(ports[0]["containerPort"])

@@ -16,7 +16,7 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DISRUPTION_BUDGET, HPA, HTTP_ROUTE, POD, SERVICE, ObjectKind
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
-from mpctl.platform.kubernetes.service.container import engine_container, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, port_of
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, require_own_claims, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
@@ -47,7 +47,8 @@ class Preconditions:
         shape_of(isvc).require_changeable(
             isvc, self._live.title, side_by_side=side_by_side, downtime=downtime, pods=self._live.desired_replicas(isvc)
         )
-        require_http(workload.deployment, self._live.title)
+        if demand.load_pods:
+            require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
         other = self._candidate.read()
@@ -135,20 +136,18 @@ class Preconditions:
 
 
 def require_http(deployment: Json | None, title: str) -> None:
-    """Refuse an engine that answers over HTTPS alone, as KServe's enableLLMInferenceServiceTLS makes them.
+    """Refuse to measure an engine that answers over HTTPS alone, as KServe's enableLLMInferenceServiceTLS makes them,
+    from a pod: the load client there knows no issuer of its certificate.
 
     Raises:
-        Refused: its readiness probe says so.
+        Refused: with the other way.
     """
     if deployment is None:
         return
-    container = engine_container(deployment["spec"]["template"]["spec"]["containers"])
-    probe = (container.get("readinessProbe") or {}).get("httpGet") or {}
-    if str(probe.get("scheme", "")).upper() == "HTTPS":
+    if answers_tls(engine_container(deployment["spec"]["template"]["spec"]["containers"])):
         raise Refused(
-            f"{title}: the engine answers over HTTPS, which the load client and the counters do not read",
-            hint="set enableLLMInferenceServiceTLS to false in ConfigMap inferenceservice-config, or let the engine "
-            "answer over HTTP inside of the pod",
+            f"{title}: the engine answers over HTTPS, which the load client of a Job does not trust",
+            hint="use --load local, which goes through the API server's port-forward",
         )
 
 

@@ -20,7 +20,7 @@ from mpctl.platform import http
 from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, ObjectKind
-from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.api.port_forward import Forwards, ForwardTarget
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,
@@ -29,7 +29,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     is_ready,
     is_troubled,
 )
-from mpctl.platform.kubernetes.service.container import engine_container, key_of, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of, port_of
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Endpoint, Phase
 from mpctl.safe_text import telling_lines, without_requests
@@ -236,7 +236,7 @@ class ServiceReader:
         pod = next(p for p in workload.pods if p["metadata"]["name"] == pod_name)
         container = engine_container(pod["spec"]["containers"])
         port = port_of(container)
-        target = self.forwards.target(pod_name, port)
+        target = self._target(pod)
         token = self._token(container)
         uid = str(pod["metadata"].get("uid"))
         paths = ("/v1/models", "/metrics") if uid not in self._models else ("/metrics",)
@@ -264,7 +264,13 @@ class ServiceReader:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
         self._reached[workload.name] = pod_name, uid
         # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
-        return Endpoint(target.url, model, "", token, inside=_address(pod, port), socket=target.socket), counters
+        inside = _address(pod, port, "https" if answers_tls(container) else "http")
+        return Endpoint(target.url, model, "", token, inside=inside, socket=target.socket), counters
+
+    def _target(self, pod: Json) -> ForwardTarget:
+        """Where this machine reaches a pod's engine."""
+        container = engine_container(pod["spec"]["containers"])
+        return self.forwards.target(pod["metadata"]["name"], port_of(container), tls=answers_tls(container))
 
     def lost_pods(self) -> tuple[str, ...]:
         """Return what became of the pods that were measured last and are deleted, evicted or preempted."""
@@ -283,9 +289,8 @@ class ServiceReader:
         total, unanswered = 0.0, []
         for pod in workload.ready:
             name = pod["metadata"]["name"]
-            port = port_of(engine_container(pod["spec"]["containers"]))
             try:
-                target = self.forwards.target(name, port)
+                target = self._target(pod)
                 page = http.metrics(target.url, socket=target.socket)
                 counts = [sample.value for sample in samples(page, _OPEN_REQUESTS)]
             except (MpctlError, CounterError):
@@ -301,7 +306,7 @@ class ServiceReader:
         for pod in workload.ready:
             name = pod["metadata"]["name"]
             try:
-                target = self.forwards.target(name, port_of(engine_container(pod["spec"]["containers"])))
+                target = self._target(pod)
                 read[name] = Counters.parse(http.metrics(target.url, socket=target.socket))
             except (MpctlError, CounterError) as error:
                 failed[name] = str(error)
@@ -362,10 +367,10 @@ class ServiceReader:
         self.forwards.close()
 
 
-def _address(pod: Json, port: int) -> str | None:
+def _address(pod: Json, port: int, scheme: str) -> str | None:
     """URL of a pod's port inside the cluster; None without an IP."""
     ip = str((pod.get("status") or {}).get("podIP") or "")
-    return f"http://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
+    return f"{scheme}://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
 
 
 def _disruption(pod: Json) -> str:

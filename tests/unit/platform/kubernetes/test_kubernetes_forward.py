@@ -2,6 +2,7 @@
 
 import gc
 import socket
+import ssl
 import stat
 import threading
 import warnings
@@ -11,7 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.api.port_forward import Forward, Forwards
+from tests.cluster.rig.certificates import Authority
 
 
 @pytest.fixture
@@ -126,3 +128,38 @@ def test_a_refused_stream_is_closed_at_once():
     assert received == b""
     assert "not allowed to create pods/portforward" in refusal.message
     assert not [w for w in caught if issubclass(w.category, ResourceWarning)]
+
+
+class Pod:
+    """The stream to a pod's port where a TLS server sends back all it gets, and no byte unencrypted."""
+
+    def __init__(self, folder):
+        pair = Authority(folder, "rig").sign("engine", "engine")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(pair.certificate, pair.key)
+        self._near, self._far = socket.socketpair()
+        threading.Thread(target=self._echo, args=(context,), daemon=True).start()
+
+    def _echo(self, context):
+        with context.wrap_socket(self._far, server_side=True) as secure:
+            while received := secure.recv(65536):
+                secure.sendall(received)
+
+    def socket(self, port):
+        assert port == 8443
+        return self._near
+
+    def close(self):
+        self._near.close()
+
+
+def test_an_engine_behind_tls_is_reached_without_it(forwards, monkeypatch, tmp_path):
+    monkeypatch.setattr(Forward, "_stream", lambda _: Pod(tmp_path))
+    sent = bytes(range(256)) * 4096  # more than the buffers of all sockets between
+    with socket.socket(socket.AF_UNIX) as mine:
+        mine.connect(forwards.target("a", 8443, tls=True).socket)
+        threading.Thread(target=mine.sendall, args=(sent,), daemon=True).start()
+        received = b""
+        while len(received) < len(sent) and (part := mine.recv(65536)):
+            received += part
+    assert received == sent

@@ -13,7 +13,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     is_draining,
     schedulable_replicas,
 )
-from mpctl.platform.kubernetes.service.container import key_of, matches_expected, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, key_of, matches_expected, port_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -286,10 +286,29 @@ def test_cold_start_is_measured_on_pods_that_never_restarted():
         ({}, ["--port=8000"], 8000),
         ({}, ["--port", "8001"], 8001),
         ({}, [], 8080),
+        (
+            {"env": [{"name": "KSERVE_TLS_CERT_FILE", "value": "/tls/tls.crt"}], "ports": [{"containerPort": 8080}]},
+            [],
+            8443,
+        ),
     ],
 )
 def test_the_engines_port(more, args, port):
     assert port_of(container(args, **more)) == port
+
+
+@pytest.mark.parametrize(
+    ("more", "secure"),
+    [
+        ({}, False),
+        ({"readinessProbe": {"httpGet": {"scheme": "HTTP"}}, "livenessProbe": {"exec": {}}}, False),
+        ({"readinessProbe": {"httpGet": {"scheme": "HTTPS"}}}, True),
+        ({"startupProbe": {"httpGet": {"scheme": "https"}}}, True),
+        ({"env": [{"name": "KSERVE_TLS_CERT_FILE", "value": "/tls/tls.crt"}]}, True),
+    ],
+)
+def test_whether_the_engine_answers_over_https(more, secure):
+    assert answers_tls(container([], **more)) is secure
 
 
 @pytest.mark.parametrize(
