@@ -14,7 +14,7 @@ from mpctl.manifest.kinds.dynamo_graph import DYNAMO_GRAPH
 from mpctl.manifest.kinds.helm_values import OPTION, layouts, named
 from mpctl.manifest.kinds.helm_values import read as read_values
 from mpctl.manifest.kinds.inference_service import INFERENCE_SERVICE
-from mpctl.manifest.kinds.llm_inference_service import LLM_INFERENCE_SERVICE
+from mpctl.manifest.kinds.llm_inference_service import LLM_CONFIG, LLM_INFERENCE_SERVICE
 from mpctl.manifest.kinds.model_deployment import MODEL_DEPLOYMENT
 from mpctl.manifest.kinds.pods import RUNTIMES, WORKLOADS
 from mpctl.manifest.kinds.vllm_runtime import VLLM_RUNTIME
@@ -32,6 +32,7 @@ ADAPTERS = (
     DYNAMO_GRAPH,
     *CONFIG_TEXTS,
 )
+SHARED = (*RUNTIMES, LLM_CONFIG)
 _SUPPORTED = f"a vLLM service is needed: {', '.join(adapter.kind for adapter in ADAPTERS)}"
 
 
@@ -46,15 +47,15 @@ def load_one(text: str, name: str | None, *, file: str = "<input>", runtimes: bo
 def load(text: str, *, file: str = "<input>", name: str | None = None, runtimes: bool = False) -> tuple[Service, ...]:
     """Read the services in ``text``, in its order.
 
-    With ``name``, a service of another name that cannot be read is skipped. With ``runtimes``, read the runtimes that
-    services share instead of the services.
+    With ``name``, a service of another name that cannot be read is skipped. With ``runtimes``, read the runtimes
+    and configs that services share instead of the services.
 
     Raises :class:`InputError` with file, line and field for text that is not YAML, for a file without a service, and
     for services that are not one vLLM engine in one pod.
     """
     documents = parse(text, file)
     whole = ManifestFile(text, documents, tuple(View(file, "", document.root) for document in documents))
-    adapters = RUNTIMES if runtimes else ADAPTERS
+    adapters = SHARED if runtimes else ADAPTERS
     served, problem = [], None
     for i, (document, root) in enumerate(zip(documents, whole.roots, strict=True)):
         try:
@@ -140,7 +141,7 @@ def _check_kind(root: View) -> None:
         raise root.error("a manifest must be a mapping with apiVersion and kind")
     if text_of(root.get("kind")) == "List":
         raise root.need("kind").error("a List is not read", hint="save each object as a separate document")
-    for adapter in (*ADAPTERS, *RUNTIMES):
+    for adapter in (*ADAPTERS, *SHARED):
         adapter.require_version(root)
 
 

@@ -195,7 +195,7 @@ class Service:
         ended = next((token for token in engine.tokens if token.text == "--"), None)
         if wanted is not None and ended is not None:
             raise ended.item.error("words behind -- are no flags", hint="remove --")
-        if self.kind == "LLMInferenceService" and "{{" in json.dumps(wanted):
+        if self.kind.startswith("LLMInferenceService") and "{{" in json.dumps(wanted):
             raise engine.home.error(
                 "KServe executes {{ in any text of an LLMInferenceService as a template",
                 hint="remove {{ from the value",

@@ -189,9 +189,16 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     )
 
 
+_USERS = {
+    "ServingRuntime": "InferenceService", "ClusterServingRuntime": "InferenceService",
+    "LLMInferenceServiceConfig": "LLMInferenceService",
+}  # fmt: skip
+
+
 def _runtime_findings(service: Service) -> tuple[Finding, ...]:
-    """A warning for a runtime: every service that uses it changes."""
-    if service.kind not in ("ServingRuntime", "ClusterServingRuntime"):
+    """A warning for a runtime or a config: every service that uses it changes."""
+    users_kind = _USERS.get(service.kind)
+    if users_kind is None:
         return ()
     users = f"{', '.join(service.endpoints)} in this file" if service.endpoints else "none is in this file"
     where = "in any namespace" if service.kind == "ClusterServingRuntime" else "in its namespace"
@@ -199,8 +206,8 @@ def _runtime_findings(service: Service) -> tuple[Finding, ...]:
         Finding(
             "shared-runtime",
             "warn",
-            f"every InferenceService {where} that uses {service.kind} {service.name} changes and restarts: {users}",
-            "KServe starts each service of a runtime with the runtime's arguments",
-            "kubectl get inferenceservices -A -o wide lists services and runtimes",
+            f"every {users_kind} {where} that uses {service.kind} {service.name} changes and restarts: {users}",
+            f"KServe starts each service of a {service.kind} with its arguments",
+            f"kubectl get {users_kind.lower()}s -A -o wide lists the services",
         ),
     )

@@ -115,7 +115,8 @@ _UNSUPPORTED = {
     "ModelServing": f"{_VALUES} (Kthena: spec.template.roles)",
     "ModelBooster": f"{_VALUES} (Kthena: spec.backend.workers)",
     "RayClusterFleet": f"{_VALUES} (AIBrix: spec.template.spec)",
-    "LLMInferenceServiceConfig": "it is shared by services; put the setting into the LLMInferenceService",
+    "LLMInferenceServiceConfig": "it is shared by services; put the setting into the LLMInferenceService, or name "
+    "--shared-runtime",
     "Model": f"{_VALUES} (KubeAI: spec.args), or render its Helm values with --values",
     "StormService": f"{_VALUES} (spec.template.spec.roles)",
     "RoleBasedGroup": f"{_VALUES} (spec.roles)",

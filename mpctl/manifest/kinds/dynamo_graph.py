@@ -15,8 +15,9 @@ from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.engine.locate import locate
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
+from mpctl.manifest.kinds.disaggregated import End, paired
 from mpctl.manifest.kinds.pods import no_engine, service_of_pod, words
-from mpctl.manifest.service import Origin, Service
+from mpctl.manifest.service import Origin, PrefillPods, Service, model_of
 from mpctl.manifest.text.view import View, text_of
 
 _MAIN = "main"
@@ -54,10 +55,10 @@ def _components(spec: View) -> Iterator[Component]:
 
 
 def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
-    """The one vLLM worker of the graph at ``root``.
+    """The one vLLM worker of the graph at ``root`` that decodes, with those that fill prompts for it.
 
     Raises:
-        InputError: it has none, or several, or workers that only fill prompts.
+        InputError: it has none, or several, or they serve different models.
     """
     spec = root.need("spec")
     components = tuple(_components(spec))
@@ -65,18 +66,27 @@ def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
     workers = [component for component in components if is_vllm_start("", words(component.container)[1:], ())]
     if not workers:
         raise no_engine(spec, [component.container for component in components], _WHERE)
-    prefill = next((worker for worker in workers if worker.fills_prompts(locate(worker.container).command)), None)
-    if prefill is not None:
-        raise prefill.container.error(
-            f"component {prefill.name} fills prompts for other workers, which refuse its KV cache with another draft",
-            hint="change the arguments of both workers by hand, to the same --speculative-config",
+    engines = {worker.name: locate(worker.container) for worker in workers}
+    decoding = [worker for worker in workers if not worker.fills_prompts(engines[worker.name].command)]
+    if len(decoding) != 1:
+        raise workers[-1].container.error(
+            f"{len(decoding)} vLLM workers of the graph decode", hint="change the arguments of each worker by hand"
         )
-    if len(workers) > 1:
-        raise workers[1].container.error(
-            f"the graph has {len(workers)} vLLM workers", hint="change the arguments of each by hand"
+    (worker,) = decoding
+    service = service_of_pod("DynamoGraphDeployment", root, file.text, origin, worker.pod, worker.container)
+    ends = []
+    for other in workers:
+        engine, image = engines[other.name], text_of(other.container.get("image"))
+        if other is not worker:
+            pods = PrefillPods(engine, origin.document, origin.number, other.pod)
+            ends.append(End(other.name, service.namespace, "prefill", model_of(engine), image, (pods,)))
+    strange = next((end for end in ends if end.model != service.model), None)
+    if strange is not None:
+        raise strange.pods[0].engine.home.error(
+            f"component {strange.name} fills prompts for {service.model} with {strange.model}",
+            hint="name the same model in both workers",
         )
-    (worker,) = workers
-    return service_of_pod("DynamoGraphDeployment", root, file.text, origin, worker.pod, worker.container)
+    return paired(service, "decode", ends) if ends else service
 
 
 DYNAMO_GRAPH = Adapter("DynamoGraphDeployment", ("nvidia.com/v1beta1", "nvidia.com/v1alpha1"), _read)

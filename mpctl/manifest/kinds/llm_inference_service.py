@@ -172,8 +172,7 @@ def _preset(spec: View, part: View) -> str:
 
 def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
     configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
-    refs = spec.get("baseRefs")
-    names = [reference.need("name").text() for reference in (() if refs is None else refs.items())]
+    names = [reference.need("name").text() for reference in _references(spec)]
     wanted = _preset(spec, part)
     order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
     containers = []
@@ -183,6 +182,11 @@ def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
         if main is not None:
             containers.append((name, main))
     return _Base(tuple(containers), tuple(name for name in names if name not in configs))
+
+
+def _references(spec: View) -> tuple[View, ...]:
+    listed = spec.get("baseRefs")
+    return () if listed is None else listed.items()
 
 
 def _main(template: View | None) -> View | None:
@@ -217,4 +221,51 @@ def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str,
     return tuple(arguments)
 
 
+def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
+    """The engine of an LLMInferenceServiceConfig, with the services of the file that name it in baseRefs.
+
+    Raises:
+        InputError: it has pods of several roles, or its arguments cannot be read.
+    """
+    spec, (name, namespace) = root.need("spec"), name_and_namespace(root)
+    roles = [part for key in (PREFILL, "worker") if (part := spec.get(key)) is not None]
+    if roles:
+        raise roles[0].error(f"{CONFIG} {name} has pods of several roles", hint="change their arguments by hand")
+    container = _main(spec.get("template"))
+    assert container is not None
+    command = container.get("command")
+    engine = engine_of(spec, "template", container)
+    if command is not None and not _evaluates(command):
+        engine = locate(container)
+    require_generation(spec, engine.command, text_of(spec.at("model", "uri")))
+    users = tuple(
+        name_and_namespace(service)[0]
+        for service in file.of_kind("LLMInferenceService")
+        if name in [text_of(reference.get("name")) for reference in _references(service.need("spec"))]
+    )
+    return Service(
+        kind=CONFIG,
+        name=name,
+        namespace=namespace,
+        file=root.file,
+        text=file.text,
+        image=text_of(container.get("image")),
+        env=tuple(variable for variable in environment(container) if variable[0] != VARIABLE),
+        container=CONTAINER,
+        command=engine.command,
+        model=model_of(engine),
+        storage=(),
+        line=root.node.line,
+        endpoints=users,
+        source=ManifestSource(origin, engine),
+    )
+
+
+def _starts(root: View) -> bool:
+    """Return whether a config has arguments of the engine, or a place for them."""
+    container = _main(root.at("spec", "template"))
+    return container is not None and (container.get("command") is None or is_vllm(container))
+
+
 LLM_INFERENCE_SERVICE = Adapter("LLMInferenceService", APIS, read)
+LLM_CONFIG = Adapter(CONFIG, APIS, _read_config, _starts)

@@ -190,6 +190,40 @@ def with_component(entry):
     return FORMS["v1beta1"].with_words(LINES["flow"]) + "  " + entry
 
 
+PAIR = """\
+  - name: filling
+    type: prefill
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.1
+          command: [python3, -m, dynamo.vllm]
+          args:
+          - --model=Qwen/Qwen3-8B
+          - --disaggregation-mode=prefill
+"""
+
+
+@pytest.mark.parametrize("config", METHODS)
+def test_workers_that_fill_prompts_are_edited_with_the_one_that_decodes(config):
+    text = FORMS["v1beta1"].with_words(LINES["block"]) + PAIR
+    changed = load_one(text, "chat").with_speculation(config)
+    components = yaml.safe_load(changed.text)["spec"]["components"]
+    decodes, fills = (
+        setting_of(main["args"])
+        for component in components[1:]
+        for main in component["podTemplate"]["spec"]["containers"]
+        if main["name"] == "main"
+    )
+    without_cache = config.get("method") in ("ngram", "suffix")
+    assert (decodes, fills) == (config, None if without_cache else config)
+    assert changed.with_speculation(None).text == text
+    one_sided = text + '          - \'--speculative-config={"method": "mtp"}\'\n'
+    with pytest.raises(InputError, match="different speculative settings"):
+        load_one(one_sided, "chat").speculation()
+
+
 RUNTIME_ARGS = FORMS["VLLMRuntime"].with_words("{key}: [--enforce-eager]")
 GRAPH_ARGS = FORMS["v1beta1"].with_words(LINES["flow"])
 
@@ -210,11 +244,11 @@ GRAPH_ARGS = FORMS["v1beta1"].with_words(LINES["flow"])
         (GRAPH_ARGS.replace("dynamo.vllm", "dynamo.sglang"), "the engine is SGLang"),
         (GRAPH_ARGS.replace("dynamo.vllm", "dynamo.vllm.omni"), "no vLLM engine container"),
         (GRAPH_ARGS.replace("nvidia.com/", "nvidia.com/v1/"), "is not supported"),
-        (GRAPH_ARGS.replace("--port, '8000'", "--is-prefill-worker"), "fills prompts for other workers"),
+        (GRAPH_ARGS.replace("--port, '8000'", "--is-prefill-worker"), "0 vLLM workers of the graph decode"),
         (GRAPH_ARGS.replace("Qwen/Qwen3-8B", "openai/whisper-large-v3"), "transcribes"),
-        (with_component(PREFILL.format(type="prefill", flags="")), "component prefill fills prompts"),
-        (with_component(PREFILL.format(type="worker", flags=", --disaggregation-mode=prefill")), "fills prompts"),
-        (with_component(PREFILL.format(type="worker", flags="")), "the graph has 2 vLLM workers"),
+        (with_component(PREFILL.format(type="prefill", flags="")), "fills prompts for Qwen/Qwen3-8B with a/b"),
+        (with_component(PREFILL.format(type="worker", flags=", --disaggregation-mode=prefill")), "with a/b"),
+        (with_component(PREFILL.format(type="worker", flags="")), "2 vLLM workers of the graph decode"),
         (GRAPH_ARGS.replace("  components:", "  components: {}\n  old:"), "expected a list here"),
         (GRAPH_ARGS.replace("    podTemplate:\n", "    podTemplate: 1\n    x:\n"), "expected a mapping here"),
     ],
