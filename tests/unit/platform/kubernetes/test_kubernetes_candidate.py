@@ -88,7 +88,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
 
     text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
     reader = ServiceReader(None, "ns")
-    monkeypatch.setattr(reader.forwards, "target", lambda name, port: ForwardTarget(f"http://{name}"))
+    monkeypatch.setattr(reader.forwards, "target", lambda name, port, tls: ForwardTarget(f"http://{name}"))
     monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]
     assert reader.requests(ServiceWorkload(ISVC, None, pods)) == (2.0, ("lost", "odd"))

@@ -198,7 +198,7 @@ def test_a_candidate_of_a_routing_groups_member_is_no_member():
     assert "router" not in candidate["spec"]
 
 
-def test_an_engine_behind_tls_is_refused_by_its_probe():
+def test_a_load_job_does_not_measure_an_engine_behind_tls():
     served = deployed()
     (container,) = served["spec"]["template"]["spec"]["containers"]
     require_http(served, "service chat/qwen")
