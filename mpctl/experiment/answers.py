@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from mpctl.records import Record
 
@@ -34,7 +34,6 @@ class AnswerRule(StrEnum):
     VALIDITY = "validity"
     SESSIONS = "sessions"
     SEEDS = "seeds"
-    STARTS = "second start"
 
 
 class Level(StrEnum):
@@ -106,6 +105,7 @@ class Answer:
     error: str = ""
     seconds: float = field(default=0.0, compare=False)  # of the whole answer, 0 where nobody took it
     detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
+    tokenized: bool = False  # the ids are those of the text, which may have been sampled as other ones
 
     @property
     def rendering(self) -> tuple[object, ...]:
@@ -161,6 +161,13 @@ class Pair:
     candidate: Answer
     own: Scored | None = None  # of the baseline's answer; with two alternatives or more its gaps are known
     scored: Scored | None = None  # of the candidate's answer; of a sampled answer with 20 alternatives; see scored_by
+
+    @property
+    def equal(self) -> bool:
+        """True when both answers have the same token ids, or the same text where one has none."""
+        if self.baseline.ids and self.candidate.ids:
+            return self.baseline.ids == self.candidate.ids
+        return self.baseline.rendering == self.candidate.rendering
 
 
 @dataclass(frozen=True)
@@ -259,7 +266,14 @@ class AnswerCheck(Record):
     compared: Mapping[str, int] = field(default_factory=dict)  # answers of both arms by kind
     equal: int = 0  # with the same token ids, or the same text
     tied: int = 0  # that differ within tau
+    unscored: int = 0  # that differ, and are more than may be scored between rounds
     tie: Tie | None = None
     findings: tuple[Finding, ...] = ()
     settled: Mapping[str, str] = field(default_factory=dict)  # by the request's digest, of tokens far from every tie
     skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_record(cls, record: Any) -> Self:
+        """The check that :meth:`to_record` wrote, without a rule that is none any more."""
+        known = {name: count for name, count in record["rules"].items() if name in set(AnswerRule)}
+        return super().from_record({**record, "rules": known})

@@ -25,7 +25,7 @@ from mpctl.records import Record, decode, form
 _ENCODING = "gzip+base64"
 
 
-_TEXTS = ("generated_texts", "errors")  # answers, and messages that may repeat a prompt
+_TEXTS = ("generated_texts", "token_ids", "errors")  # answers, and messages that may repeat a prompt
 
 
 def pack(result: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,7 +145,8 @@ class Run:
     analysis, to which the intervals are adjusted; 0 where all rounds are analysed once. ``max_tokens``: limit of an
     answer; 0 where it is unknown. ``placement``: the engines that were measured; ``users``: the load that users brought
     to the service before, None where nobody read it; ``traffic``: their requests on both arms, where these were
-    measured; ``answers``: what the pass of answers before the rounds showed, None where there was none."""
+    measured; ``answers``: what the pass of answers before the rounds showed, None where there was none;
+    ``round_answers``: what the greedy answers of the rounds themselves showed, None where nothing compared them."""
 
     id: str
     created: str
@@ -163,6 +164,7 @@ class Run:
     users: UserLoad | None = None
     traffic: UsersTraffic | None = None
     answers: AnswerCheck | None = None
+    round_answers: AnswerCheck | None = None
     joined: bool = False  # of two measurements: one arm was measured apart from the other, whatever their clocks say
     accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
     bursts: Mapping[str, Burst] = field(default_factory=dict)  # by class of traffic, of requests before the rounds
@@ -262,6 +264,7 @@ def combine(first: Run, first_arm: str, second: Run, second_arm: str) -> Run:
         blocks=tuple(blocks),
         calibration=_worse(first.calibration, second.calibration),
         planned=0,
+        round_answers=None,
         joined=True,
     )
 

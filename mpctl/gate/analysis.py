@@ -382,6 +382,7 @@ class Analysis:
     placement: Placement = Placement.SERVICE
     traffic: UsersTraffic | None = None
     answers: AnswerCheck | None = None
+    round_answers: AnswerCheck | None = None
     accepted: tuple[str, ...] = ()
 
     @classmethod
@@ -430,6 +431,7 @@ class Analysis:
             placement=run.placement if run else Placement.SERVICE,
             traffic=run.traffic if run else None,
             answers=run.answers if run else None,
+            round_answers=run.round_answers if run else None,
             accepted=run.accepted if run else (),
         )
 

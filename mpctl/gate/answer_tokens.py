@@ -58,6 +58,18 @@ def tie_of(pairs: Iterable[Pair]) -> Tie | None:
     return Tie(max(FLOOR, _SPREADS * spread, _OWN * largest), spread, largest, answers, len(shifts))
 
 
+def wider(first: Tie | None, second: Tie | None) -> Tie | None:
+    """Return the margin of ties that two passes allow, by the answers of both."""
+    if first is None or second is None:
+        return first or second
+    tau, spread, largest = (
+        max(first.tau, second.tau),
+        max(first.spread, second.spread),
+        max(first.largest, second.largest),
+    )
+    return Tie(tau, spread, largest, first.answers + second.answers, first.tokens + second.tokens)
+
+
 def token_fault(
     ask: Ask, answer: Answer, scored: Scored, other: Answer, other_scored: Scored | None, tau: float
 ) -> TokenFault | None:
@@ -105,6 +117,8 @@ def other_end(answer: Answer, other: Answer) -> TokenFault | None:
     position = difference(answer.ids, other.ids)
     if position is None or position < min(len(answer.ids), len(other.ids)) or answer.rendering == other.rendering:
         return None
+    if answer.tokenized or other.tokenized:
+        return None  # a text has no end token, so a tie may have ended it
     if len(answer.ids) < len(other.ids):
         return TokenFault("ends before its end token", position, None, other.ids[position])
     return TokenFault("continues after its end", position, answer.ids[position], None)

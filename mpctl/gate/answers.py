@@ -6,8 +6,8 @@ A rule that cannot run says so in its count; none passes because it had nothing 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from mpctl.experiment.answers import (
     Answer,
@@ -37,7 +37,6 @@ from mpctl.gate.answer_tokens import (
     BROKEN,
     FEWEST,
     TokenFault,
-    differs_from,
     first_of,
     other_end,
     same_seed,
@@ -45,11 +44,13 @@ from mpctl.gate.answer_tokens import (
     settled,
     tie_of,
     token_fault,
+    wider,
 )
 
 _CONFIRMED = 3  # findings of a rule whose requests are sent again
 _LISTED = 20  # findings of a rule that are recorded
 _CUT = "length"
+_TEXT_ONLY = "the endpoint gives no token ids, and several token ids make the same text"
 _HINTS = 1.0  # e-value; without a fault it falls as answers come in
 
 Result = tuple[RuleCount, list[Finding]]
@@ -63,8 +64,8 @@ class _Pass:
     level: Level
     tie: Tie | None
     again: Mapping[int, int]  # number of the first request by that of its repetition
-    earlier: Mapping[str, str] = field(default_factory=dict)
     gone: bool = False  # the baseline, before the candidate answered
+    unscorable: str = ""
 
     @property
     def answered(self) -> list[Pair]:
@@ -76,7 +77,7 @@ class _Pass:
 
     def without_tie(self) -> str:
         """Say why no token can be judged; "" where tau is known."""
-        if reason := self.without_ids():
+        if reason := self.unscorable or self.without_ids():
             return reason
         if self.tie is None or self.tie.answers < FEWEST:
             return f"fewer than {FEWEST} answers of the baseline were scored, so its rounding is unknown"
@@ -93,16 +94,19 @@ def examine(
     *,
     fidelity: str,
     level: Level,
-    earlier: Mapping[str, str] | None = None,
     gone: bool = False,
+    unscorable: str = "",
+    rules: Iterable[AnswerRule] = tuple(AnswerRule),
+    tie: Tie | None = None,
 ) -> AnswerCheck:
-    """Return what the answers of one pass show. ``level``: what the engines told of every answer. ``earlier``:
-    :attr:`AnswerCheck.settled` of a pass of an earlier start of the candidate, if there was one. ``gone``: the
-    baseline had left the GPU before the candidate answered, and scores nothing that the candidate samples."""
-    again = first_of(pairs)
-    answers = _Pass(pairs, level, tie_of(p for p in pairs if p.number not in again), again, earlier or {}, gone)
-    results: dict[AnswerRule, Result] = {rule: judge(answers) for rule, judge in _RULES.items()}
-    equal = sum(pair.baseline.ids == pair.candidate.ids for pair in answers.answered if pair.baseline.ids)
+    """Return what the answers of one pass show. ``level``: what the engines told of every answer. ``gone``: the
+    baseline had left the GPU before the candidate answered, and scores nothing that the candidate samples.
+    ``unscorable``: why the baseline's scores cannot be used; ``tie``: as another pass measured it."""
+    again = first_of(pairs) if AnswerRule.SESSIONS in rules else {}
+    ties = wider(tie, tie_of(p for p in pairs if p.number not in again))
+    answers = _Pass(pairs, level, ties, again, gone, unscorable)
+    results: dict[AnswerRule, Result] = {rule: _RULES[rule](answers) for rule in rules}
+    equal = sum(pair.equal for pair in answers.answered)
     greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
     faulty = {
         f.number for _, findings in results.values() for f in findings if f.rule in _OF_TOKENS and not f.on_baseline
@@ -119,6 +123,47 @@ def examine(
         tie=answers.tie,
         findings=tuple(f for _, findings in results.values() for f in findings[:_LISTED]),
         settled=_settled(answers),
+    )
+
+
+def level_of(answers: Iterable[Answer]) -> Level:
+    """Return what is known of every answer."""
+    answered = [answer for answer in answers if not answer.error]
+    if answered and all(answer.ids and not answer.tokenized for answer in answered):
+        return Level.IDS
+    return Level.TEXT if any(answer.tokenized for answer in answered) else Level.PARSED
+
+
+def merged(first: AnswerCheck | None, second: AnswerCheck) -> AnswerCheck:
+    """Return two checks of the same rules as one; requests are numbered on."""
+    if first is None:
+        return second
+    shifted = tuple(replace(f, number=f.number + first.requests) for f in second.findings)
+    return replace(
+        first,
+        level=max(first.level, second.level, key=list(Level).index),
+        requests=first.requests + second.requests,
+        scored=first.scored + second.scored,
+        rules={rule: _added(first.rules[rule], count) for rule, count in second.rules.items()},
+        compared=dict(Counter(first.compared) + Counter(second.compared)),
+        equal=first.equal + second.equal,
+        tied=first.tied + second.tied,
+        unscored=first.unscored + second.unscored,
+        tie=second.tie or first.tie,
+        findings=(*first.findings, *shifted)[:_LISTED],
+    )
+
+
+def _added(first: RuleCount, second: RuleCount) -> RuleCount:
+    return replace(
+        first,
+        compared=first.compared + second.compared,
+        baseline=first.baseline + second.baseline,
+        candidate=first.candidate + second.candidate,
+        alone=first.alone + second.alone,
+        missing=first.missing or second.missing,
+        applies=first.applies or second.applies,
+        impossible=first.impossible or second.impossible,
     )
 
 
@@ -191,10 +236,10 @@ def _of_greedy(answers: _Pass, pairs: Sequence[Pair]) -> Result:
     if not pairs:
         return RuleCount(applies=False, missing=answers.without_ids() if answers.pairs else ""), []
     if reason := answers.without_tie():
-        return RuleCount(missing=reason), []
+        return RuleCount(missing=reason, impossible=reason == answers.unscorable), []
     assert answers.tie is not None
     tau, findings, compared, unscored, own_faults = answers.tie.tau, list[Finding](), 0, 0, 0
-    for pair in pairs:
+    for pair in (pair for pair in pairs if pair.baseline.ids and pair.candidate.ids):
         fault = _fault(pair, tau)
         unscored += fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
         own = _own_fault(pair, tau)
@@ -229,6 +274,10 @@ def _law(answers: _Pass) -> Result:
     if answers.gone:
         reason = "the baseline had left the GPU before the candidate sampled, and scores nothing any more"
         return RuleCount(missing=reason, impossible=True), []
+    if answers.unscorable:
+        return RuleCount(missing=answers.unscorable, impossible=True), []
+    if answers.level is Level.TEXT:
+        return RuleCount(missing=_TEXT_ONLY, impossible=True), []
     spread = answers.tie.spread if answers.tie else 0.0
     scored = [(p.number, p.ask.temperature, p.ask.top_p, p.scored) for p in sampled if p.scored is not None]
     own = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]
@@ -261,7 +310,7 @@ def _rendering(answers: _Pass) -> Result:
     if reason := answers.without_ids():
         return RuleCount(missing=reason), []
     if answers.level is Level.TEXT:
-        return RuleCount(missing="the endpoint gives no token ids, and a text has several"), []
+        return RuleCount(missing=_TEXT_ONLY), []
     findings: list[Finding] = []
     compared = 0
     for pair in answers.answered:
@@ -326,22 +375,6 @@ def _seeds(answers: _Pass) -> Result:
     return RuleCount(compared, own_faults, len(findings), alone, missing=missing), findings
 
 
-def _starts(answers: _Pass) -> Result:
-    pairs = [p for p in answers.answered if p.ask.greedy and p.ask.digest in answers.earlier]
-    if not pairs:
-        return RuleCount(applies=False), []
-    if reason := answers.without_ids():
-        return RuleCount(missing=reason), []
-    fault = TokenFault("another answer than before the restart, far from every tie", 0)
-    findings = [
-        _finding(AnswerRule.STARTS, p, fault, on_baseline=differs_from(answers.earlier[p.ask.digest], p.baseline))
-        for p in pairs
-        if differs_from(answers.earlier[p.ask.digest], p.candidate)
-    ]
-    alone = sum(not f.on_baseline for f in findings)
-    return RuleCount(len(pairs), len(findings) - alone, len(findings), alone), findings
-
-
 _RULES: Mapping[AnswerRule, Callable[[_Pass], Result]] = {
     AnswerRule.TOKENS: _tokens,
     AnswerRule.LAW: _law,
@@ -349,7 +382,6 @@ _RULES: Mapping[AnswerRule, Callable[[_Pass], Result]] = {
     AnswerRule.VALIDITY: _validity,
     AnswerRule.SESSIONS: _sessions,
     AnswerRule.SEEDS: _seeds,
-    AnswerRule.STARTS: _starts,
 }
 _OF_TOKENS = (AnswerRule.TOKENS, AnswerRule.SESSIONS)
 
@@ -394,6 +426,8 @@ def _confirmed(finding: Finding, first: Pair, repeat: Repeat, check: AnswerCheck
     reproduction: Reproduction | None = (
         Reproduction.ALONE if has(alone) else Reproduction.LOADED if loaded and has(loaded) else Reproduction.TRANSIENT
     )
+    if alone.candidate.error:
+        reproduction = None  # it was not asked
     match finding.rule:
         case AnswerRule.TOKENS | AnswerRule.SESSIONS:
             ends = other_end(first.candidate, first.baseline) is not None  # which needs no score

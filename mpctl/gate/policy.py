@@ -38,6 +38,7 @@ _SHARE = "share"
 _FACTOR = "x the baseline's"
 _OWN = "a choice of this project"
 _TRAP = "Ruiz, vllm-scripts@d94d714: Qwen3-32B with a 4B draft at 256 requests"
+_GONE = frozenset({"max_different"})  # limits that recorded policies may have
 _PEERS = "simulation, scripts/gate-table"
 
 
@@ -149,16 +150,6 @@ class Policy:
         "ln 0.05 / ln(1 - p) of them; 0: a rule about answers that could not run is skipped instead of leaving the "
         "verdict open",
         _OWN,
-    )
-    max_different: float = _term(
-        0.2,
-        "outputs",
-        _SHARE,
-        "verifying several tokens at once adds in another order than one at a time, so where two tokens nearly tie the "
-        "other may win and the text goes on differently; a fault changes most texts, a tie few; the upper 95% "
-        "confidence bound is compared",
-        "3 of 40 texts of the demo's model, bfloat16, one request at a time",
-        most=1.0,
     )
     max_length_ratio: float = _term(
         1.25,
@@ -302,6 +293,7 @@ class Policy:
             InputError: an unknown key, or a value that the limit cannot have.
         """
         terms = cls.terms()
+        record = {key: value for key, value in record.items() if key not in _GONE}
         for key, value in record.items():
             line = (lines or {}).get(key)
             if key not in terms and value is None:  # a limit of an earlier version that was off
@@ -323,6 +315,9 @@ class Policy:
         """
         node = document(text, file)
         lines = {str(name): node.line_of(name) for name in node.body}
+        for name in _GONE & lines.keys():
+            reason = "is gone: the baseline scores answers that differ, which tells ties from faults"
+            raise InputError(reason, file=file, line=lines[name], field=name, hint="remove it")
         return cls.from_record({str(name): value for name, value in node.body.items()}, file=file, lines=lines)
 
     def to_record(self) -> dict[str, Any]:

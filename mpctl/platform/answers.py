@@ -54,6 +54,27 @@ def score(
     return _at_once(partial(_scored, endpoint, salt, alternatives), answers, concurrency)
 
 
+def tokenize(
+    endpoint: Endpoint, asks: Sequence[Ask], answers: Sequence[Answer], *, concurrency: int
+) -> tuple[Answer, ...]:
+    """Return the answers with the engine's token ids of their prompts and texts, of those without ids. A text may have
+    other tokens than those that were sampled. Reasoning and tool calls were rendered, so their answers have none."""
+    return _at_once(partial(_tokenized, endpoint), list(zip(asks, answers, strict=True)), concurrency)
+
+
+def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
+    ask, answer = pair
+    if answer.ids or answer.error or not answer.text or answer.reasoning or answer.tool_calls:
+        return answer
+    messages = {key: ask.body[key] for key in ("messages", "tools") if key in ask.body}
+    bodies = ({**messages, "add_generation_prompt": True}, {"prompt": answer.text, "add_special_tokens": False})
+    try:
+        prompt, ids = (tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"])) for body in bodies)
+    except (_RefusedError, KeyError, TypeError, ValueError):
+        return answer
+    return replace(answer, prompt_ids=prompt, ids=ids, logprobs=(), best=(), alternatives=(), tokenized=True)
+
+
 def _at_once(act: Callable[[_Item], _Result], items: Iterable[_Item], concurrency: int) -> tuple[_Result, ...]:
     with ThreadPoolExecutor(max(1, concurrency), thread_name_prefix="mpctl ask") as pool:
         return tuple(pool.map(act, items))

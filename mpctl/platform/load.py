@@ -99,6 +99,8 @@ def bench_arguments(endpoint: Endpoint, data: PurePath, result: PurePath, order:
         options["request-rate"] = str(order.cell.rate)
     switches = ["--disable-shuffle", "--skip-chat-template", "--save-result", "--save-detailed", "--disable-tqdm"]
     extra: dict[str, object] = {"cache_salt": order.salt} if order.salt else {}
+    if order.token_ids:
+        extra["return_token_ids"] = True
     if endpoint.tokenizer:
         options["tokenizer"] = endpoint.tokenizer
     else:

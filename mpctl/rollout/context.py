@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from mpctl import commands
 from mpctl.experiment.answers import BaselineAnswers
 from mpctl.experiment.prompt_files import built_in_prompts
+from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
 
@@ -24,6 +25,7 @@ class Context:
     who: str
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # by operation: of a baseline that has left since
+    round_answers: dict[str, RoundAnswers] = field(default_factory=dict)  # by operation
     service: str = ""
     namespace: str = ""
 

@@ -16,12 +16,13 @@ from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
-from mpctl.experiment.answer_sets import body_of
+from mpctl.experiment.answer_sets import OFF, QUICK, body_of
 from mpctl.experiment.answers import AnswerCheck, Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
+from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Reply, Run
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.experiment.workload import Traffic, Workload, round_order
@@ -38,11 +39,13 @@ from mpctl.records import encode, restored
 from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, Sent, Store
 from mpctl.rollout.revision import spec_text
+from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison, why_unscorable
 from mpctl.stats.sequential import FIRST_LOOK
 
 _Value = TypeVar("_Value")
 _TRAFFIC = "traffic"  # the name of the record of users' requests
 ANSWERS = "answers"  # that of the pass before the rounds
+ROUND_ANSWERS = "answers-rounds"  # that of the rounds' own answers
 _BURST = "burst"  # those of the requests before the rounds, by arm, and of the pass
 _AT_ONCE = 4  # of them, at least
 _LONGEST = 32  # tokens of an answer that nobody times
@@ -95,6 +98,8 @@ class Measurement:
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
     compares: bool = True  # False for one arm that nothing is compared with
+    answers: RoundAnswers = field(default_factory=RoundAnswers)
+    fidelity: str = QUICK  # how closely the answers of the rounds are compared
     _attempt: str = field(default_factory=lambda: token_hex(8))
     _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
     """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
@@ -343,6 +348,7 @@ class Measurement:
             users=self.users,
             traffic=self.traffic() if self.placement.users_set_load else None,
             answers=load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record),
+            round_answers=self._round_answers(),
             accepted=workload.accepted,
             bursts={kind.name: burst for kind in workload.traffic if (burst := self.burst_of(kind.name)).requests},
         )
@@ -446,8 +452,43 @@ class Measurement:
             self.progress.step("measure", where)
             block = self._block(cell, arm, repeat)
             self.progress.update(f"{where}: {block.throughput:.0f} tok/s")
+            if self.placement is Placement.TURNS and arm == BASELINE:  # it scores while it has the GPU
+                self._compare_answers(arms)
+        if self.placement is not Placement.TURNS:
+            self._compare_answers(arms)
         if self._raw:  # an interim analysis that is repeated alone is no reason to write
             self._write()
+
+    def _compare_answers(self, arms: tuple[str, ...]) -> None:
+        """Compare the greedy answers that both arms have given and that were not compared yet."""
+        rounds = []
+        for cell in self.workload.cells:
+            for repeat in self.answers.rounds(cell):
+                baseline, candidate = (self._load(cell, arm, repeat) for arm in (BASELINE, CANDIDATE))
+                if baseline is not None and candidate is not None:
+                    rounds.append((baseline, candidate, self.workload.slice(cell, repeat)))
+        if not rounds:
+            return
+        passed = load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record)
+        comparison = RoundComparison(
+            meter=self.meter,
+            endpoint=lambda arm: self.target(arm).endpoint,
+            salt=self.salt,
+            concurrency=self.workload.most,
+            unscorable=why_unscorable(self.target(BASELINE).spec) if BASELINE in arms else BASELINE_LEFT,
+            tie=passed.tie if passed else None,
+            alone=self.placement is not Placement.TURNS,
+            bounded=self.fidelity == QUICK,
+        )
+        check = comparison.compare(self.answers, rounds, self.workload.max_tokens, before=self._round_answers())
+        if check is not None:
+            self._pending[ROUND_ANSWERS] = check.to_record()
+
+    def _round_answers(self) -> AnswerCheck | None:
+        pending = self._pending.get(ROUND_ANSWERS)
+        if pending is not None:
+            return AnswerCheck.from_record(pending)
+        return load_record(self.store, self.id, ROUND_ANSWERS, AnswerCheck.from_record)
 
     def salt(self, arm: str, attempt: str = "") -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
@@ -466,21 +507,27 @@ class Measurement:
             ) from error
         if repeat == 0 and (why := saturation(self._calibration(), sent.result)):
             self.progress.note(f"{cell.label}, {arm}: {why}")
+        if self._tells_ids(cell):
+            self.answers.keep(block, sent.result)
         name = _name(cell, arm, repeat)
         self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = pack(sent.result)
         self._pending[name], self._known[name] = block.to_record(), block
         return block
 
+    def _tells_ids(self, cell: Cell) -> bool:
+        """Return whether answers of a cell come with their token ids, to be compared."""
+        return cell.greedy and self.compares and self.fidelity != OFF
+
     def _send(self, arm: str, prompts: tuple[str, ...], cell: Cell, *, key: str = "") -> Sent:
         """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
-        limit = self.workload.max_tokens
+        limit, ids = self.workload.max_tokens, self._tells_ids(cell)
         try:
             endpoint = self._warm_engine(arm, cell)
-            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm)))
+            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm), ids))
         except BlockLost as lost:
             self.progress.note(f"{lost.message}; the block is invalid and is sent again")
         endpoint, again = self._warm_engine(arm, cell), self.salt(arm, "again")
-        return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again))
+        return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again, ids))
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""

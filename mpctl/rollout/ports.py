@@ -101,6 +101,7 @@ class LoadOrder:
     max_tokens: int
     key: str = ""  # names the block: a client that outlives a command finds by it what it sent already
     salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
+    token_ids: bool = False  # of prompts and answers, in the client's result as "token_ids" where the engine tells them
 
 
 @dataclass(frozen=True)
@@ -466,6 +467,12 @@ class Meter(Protocol):
     ) -> tuple[Scored | None, ...]:
         """Return the engine's log probabilities of answers' tokens and of as many alternatives, 1 to 20; None where it
         gives none. ``salt``: another than that of the answers."""
+
+    def tokenize(
+        self, endpoint: Endpoint, asks: Sequence[Ask], answers: Sequence[Answer], *, concurrency: int
+    ) -> tuple[Answer, ...]:
+        """Return the answers with the token ids of their prompts and texts, of those without; an engine that does not
+        tokenize leaves them as they are."""
 
     def calibrate(self, concurrency: int) -> Calibration | None:
         """Measure the load client's own error against a server of known timing; None where that is not possible."""

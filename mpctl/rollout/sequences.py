@@ -16,7 +16,7 @@ from mpctl.experiment.users import Placement
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.steps.answers import ask_baseline, compare_answers
+from mpctl.rollout.steps.answers import ask_baseline, compare_answers, compare_starts
 from mpctl.rollout.steps.baseline import pin, record_baseline, unpin
 from mpctl.rollout.steps.candidate import start, start_copy, switch, wait_copy_ready, wait_ready
 from mpctl.rollout.steps.measure import (
@@ -65,6 +65,7 @@ _Rows = Iterable[tuple[object, Step]]  # a step where the first is true
 _RECORD = Step("record", record_baseline, changes=False)
 _READY = Step("ready", wait_ready, changes=False)
 _SETTLE = Step("settle", settle, changes=False)
+_ANSWERS_AGAIN = Step("answers-again", compare_starts, changes=False)
 _VERIFY = Step("verify", verify, changes=False)
 _PIN, _UNPIN = Step("pin", pin), Step("unpin", unpin, once=True)
 _START, _SWITCH = Step("start", start), Step("switch", switch)
@@ -112,12 +113,14 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield True, Step("judge", judge, changes=False)
     yield again, Step("start-again", start)
     yield again, Step("ready-again", wait_ready)
+    yield again and answers and not replaces_pods, _ANSWERS_AGAIN
     yield side_by_side and plan.mirror_percent, Step("mirror", mirror)
     for percent in plan.traffic_steps:
         yield side_by_side, Step(f"shift-{percent}", partial(shift, percent=percent))
     yield side_by_side and plan.route and (on_users or placement.users_set_load), _UNSHIFT
     yield True, Step("promote", promote)
     yield replaces_pods, _SETTLE
+    yield side_by_side and replaces_pods and answers, _ANSWERS_AGAIN
     yield True, Step("record-promoted", record_promoted, changes=False)
     yield side_by_side and not (retained or baked), _RETIRE
     yield retained, Step("keep-baseline", keep_baseline)

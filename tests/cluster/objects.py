@@ -26,7 +26,6 @@ max_ttft_ratio: 1000
 ttft_slack_ms: 100000
 queue_wait_slack_ms: 100000
 max_failed_excess: 1
-max_different: 1
 """
 
 MODEL = """\

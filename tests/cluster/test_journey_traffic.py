@@ -351,7 +351,6 @@ MEASURED_ON_USERS = """\
 traffic_window_s: 4
 traffic_window_requests: 4
 max_failed_excess: 1
-max_different: 1
 """
 
 

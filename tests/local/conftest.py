@@ -38,7 +38,6 @@ ttft_slack_ms: 100000
 max_queue_wait_ratio: 1000
 queue_wait_slack_ms: 100000
 max_failed_excess: 1
-max_different: 1
 """
 
 MANIFEST = """\

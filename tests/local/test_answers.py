@@ -1,5 +1,7 @@
 """Answers are compared before any speed, with a scripted engine."""
 
+import json
+
 import pytest
 
 # Of the built-in requests and of the answers, which repeat their prompts.
@@ -30,3 +32,20 @@ def test_wrong_answers_are_refused_without_a_round(mpctl, strategy):
     assert not [text for text in TEXTS if text.encode() in recorded(mpctl)]
     report = mpctl("report", "-o", "md").stdout
     assert "chosen tokens" in report
+
+
+@pytest.mark.parametrize("script", [{}, {"idless": "answers"}], ids=["token ids", "texts"])
+def test_a_fault_that_the_pass_does_not_meet_is_refused_by_the_answers_of_the_rounds(mpctl, tmp_path, script):
+    """Without token ids those of the texts are compared, and the verdict says so."""
+    prompts = [f"Write down the number {n} of the {'zebra' if 8 <= n < 24 else 'giraffe'}" for n in range(60)]
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": prompt}) + "\n" for prompt in prompts))
+    mpctl("local", "up", "-f", str(mpctl.manifest(script={"other_to": "zebra", **script})))
+    load = ("--prompts", f"animals={file}", "--requests", "4", "--repeats", "8")
+    done = mpctl("rollout", "--spec", "ngram", *load, "--fidelity", "quick", code=5)
+    line = next(line for line in done.stdout.splitlines() if line.strip().startswith("outputs"))
+    assert "animals" in done.stdout and "12.0 nats; it reproduces" in done.stdout
+    assert ("equal texts" if script else "equal token ids") in line
+    kept = recorded(mpctl) + (done.stdout + done.stderr).encode()
+    assert b"Write down" not in kept and b"giraffe" not in kept
+    assert mpctl.json("history")["operations"][0]["ending"] == "rejected"

@@ -25,7 +25,7 @@ from mpctl.estimate.memory import (
 from mpctl.estimate.shape import gpu_gib, model_shape
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
-from mpctl.methods.preflight.known_bad import KnownBad
+from mpctl.methods.preflight.known_bad import PREFIX, KnownBad
 from mpctl.methods.preflight.preflight_rule import ServiceFacts, ordered
 
 
@@ -141,7 +141,7 @@ _WITHOUT_RULE = frozenset((
 
 def _known_ids(known_bad: KnownBad) -> frozenset[str]:
     """Every finding there is: overriding one that was not found does no harm, and scripts name the same for all."""
-    return _WITHOUT_RULE | {rule.id for rule in RULES} | {f"known-bad-{row.id}" for row in known_bad.rows}
+    return _WITHOUT_RULE | {rule.id for rule in RULES} | {f"{PREFIX}{row.id}" for row in known_bad.rows}
 
 
 def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:

@@ -74,7 +74,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         change = _at_users_load(session, change, load, fit)
         prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
-    explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason)))
+    explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason, fit.fullness)))
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:

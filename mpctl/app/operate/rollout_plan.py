@@ -22,6 +22,7 @@ from mpctl.experiment.prompt_files import CHAT
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
+from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -30,6 +31,7 @@ from mpctl.rollout.revision import Manifest
 from mpctl.watch.sentinel import engine_of
 
 AUTO = "auto"
+_PARSERS = ("--tool-call-parser", "--reasoning-parser")
 BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 ROLLING = "as any rolling update"
 _WINDOW_S = 5.0  # where the counters since the start tell users already
@@ -54,6 +56,7 @@ class Fit:
     reason: str = ""  # for the placement, in sentences
     notes: tuple[str, ...] = ()  # on the capacity
     fidelity: str = QUICK  # the pass of answers before speed
+    fullness: str = ""  # why that is the full one without being asked for
 
 
 class RolloutPlanner:
@@ -110,10 +113,12 @@ class RolloutPlanner:
         """Return what the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
-        fidelity = self._request.fidelity or self._default_fidelity(workload)
+        risks = "" if self._request.fidelity else self._known_risks(workload)
+        fidelity = self._request.fidelity or (FULL if risks else QUICK)
         if self._request.fidelity is None and begun is not None and begun.kind is Kind.ROLLOUT:
             fidelity = begun.fidelity
-        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime, fidelity=fidelity)
+        fullness = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
+        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime, fidelity=fidelity, fullness=fullness)
         if self._request.strategy != AUTO:
             fit = replace(fit, strategy=Strategy(self._request.strategy))
         elif begun is not None and begun.kind is Kind.ROLLOUT:
@@ -123,12 +128,22 @@ class RolloutPlanner:
         workload = self._placed_workload(workload, begun.placement, begun.users)
         return replace(fit, placement=begun.placement, workload=workload)
 
-    def _default_fidelity(self, workload: Workload) -> str:
-        """A full pass where answers are known to break: requests with tools or several turns, and hybrid models."""
-        facts = self._change.target.checkpoint.facts
-        hybrid = facts is not None and facts.shape is not None and facts.shape.hybrid
-        agents = any(prompt.startswith(CHAT) for kind in workload.traffic for prompt in kind.prompts)
-        return FULL if hybrid or agents else QUICK
+    def _known_risks(self, workload: Workload) -> str:
+        """Name what answers are known to break with: agents, hybrid models and combinations of the known-bad rows;
+        empty without any."""
+        change, facts = self._change, self._change.target.checkpoint.facts
+        command = change.before.command
+        parsers = [name for name in _PARSERS if command.get(name)]
+        rows = [f.id for f in change.findings if f.id.startswith(PREFIX) and f.severity != "note"]
+        risks = {
+            "requests bring tools or several turns": any(
+                prompt.startswith(CHAT) for kind in workload.traffic for prompt in kind.prompts
+            ),
+            "the model is a hybrid": facts is not None and facts.shape is not None and facts.shape.hybrid,
+            f"the engine has {', '.join(parsers)}": parsers,
+            f"the preflight found {', '.join(rows)}": rows,
+        }
+        return "; ".join(risk for risk, holds in risks.items() if holds)
 
     def fit(self, requested: Fit) -> Fit:
         """Ask the service for its users, and the platform for room beside it.

@@ -1,4 +1,5 @@
-"""Rules about the answers themselves, by a pass of requests whose answers the baseline scored.
+"""Rules about the answers themselves: those of a pass of requests whose answers the baseline scored, and those of the
+rounds.
 
 One confirmed fault refuses. A fault that the baseline has as well leaves the verdict open, with the evidence: the
 service is broken already, and a comparison with it proves nothing. A rule that could not run says why.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Reproduction, RuleCount
+from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Level, Reproduction, RuleCount
 from mpctl.gate.answers import open_findings, refusing
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 
@@ -53,6 +54,8 @@ def _judge(case: Case, check: AnswerCheck, name: AnswerRule, needed: bool) -> Ru
 def _summary(check: AnswerCheck, name: AnswerRule, count: RuleCount) -> str:
     """Say what was compared, and how."""
     text = f"{count.alone} of {count.compared} answers have a fault that the baseline has not"
+    if name is AnswerRule.TOKENS and check.level is Level.TEXT:
+        text += "; the endpoint gives no token ids, so those of the texts are compared"
     if name is AnswerRule.TOKENS and check.tie is not None:
         text += (
             f"; {check.equal} of {sum(check.compared.values())} are equal, {check.tied} differ by a tie of at most "
@@ -95,6 +98,45 @@ def _unsettled(findings: tuple[Finding, ...], count: RuleCount) -> str:
     return f"{count.alone} answers have a fault that could not be confirmed: {_listed(findings)}"
 
 
+def _judge_outputs(case: Case, _: Rule) -> RuleResult:
+    """Judge the rounds' own greedy answers. Equal ones need no score; others must be ties."""
+    c, check = case.comparison, case.analysis.round_answers
+    if not c.cell.greedy:
+        return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: answers differ anyway")
+    if not c.compared:
+        return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text")
+    if check is None:
+        text = f"{c.compared - c.different} of {c.compared} greedy texts are equal"
+        if c.different:
+            text += "; could not run for the others because no token ids are recorded, which tell ties from faults"
+        return RuleResult(Outcome.SKIP if c.different else Outcome.PASS, text, n=c.compared, unit="answers")
+
+    count, compared = check.rules[AnswerRule.TOKENS], sum(check.compared.values()) + check.unscored
+    refuted = sum(f.confirmed is False for f in check.findings)
+    what = "token ids" if check.level is Level.IDS else "texts"
+    text = f"{check.equal} of {compared} greedy answers have equal {what}"
+    if check.tied and check.tie is not None:
+        text += f", {check.tied} differ by a tie of at most {check.tie.tau:.2f} nats"
+    if refuted:
+        text += f", {refuted} by more, which a second score did not confirm"
+    if check.unscored:
+        text += f", {check.unscored} differ and were not scored (--fidelity full scores all)"
+
+    def result(outcome: Outcome, ending: str = "") -> RuleResult:
+        return RuleResult(outcome, text + ending, count.alone, n=compared, unit="answers")
+
+    judged = (AnswerRule.TOKENS, AnswerRule.RENDERING)
+    if refused := tuple(f for name in judged for f in refusing(check, name)):
+        return result(Outcome.FAIL, f"; {_listed(refused)}")
+    if open_ := tuple(f for name in judged for f in open_findings(check, name)):
+        return result(Outcome.MISSING, f"; {_unsettled(open_, count)}")
+    if check.equal + check.tied + refuted + check.unscored < compared:
+        settled = count.impossible or not case.policy.min_scored_answers
+        reason = count.missing or "they have no token ids"
+        return result(Outcome.SKIP if settled else Outcome.MISSING, f"; could not run for the others because {reason}")
+    return result(Outcome.PASS)
+
+
 def _always(case: Case) -> bool:
     return True
 
@@ -113,6 +155,16 @@ def _row(name: AnswerRule, needed: Callable[[Case], bool], asks: str) -> Rule:
 
 
 RULES = (
+    Rule(
+        "outputs",
+        _judge_outputs,
+        "",
+        "The greedy answers of the rounds themselves must have equal token ids, or differ by a tie, as the baseline "
+        "scores them between the rounds. Where the endpoint gives no ids, those of the texts count.",
+        unit="answers",
+        direction=Direction.MINIMUM,
+        about_answers=True,
+    ),
     _row(
         AnswerRule.TOKENS,
         _always,
@@ -146,10 +198,5 @@ RULES = (
         AnswerRule.SEEDS,
         _never,
         "A request that is sampled several times must not give the same surprising answer twice.",
-    ),
-    _row(
-        AnswerRule.STARTS,
-        _never,
-        "A second start of the candidate must give the same answers wherever no tie is near.",
     ),
 )

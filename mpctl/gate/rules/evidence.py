@@ -8,7 +8,7 @@ from dataclasses import replace
 from mpctl import formatting
 from mpctl.gate.arms import open_differences
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed, more_to_pass
-from mpctl.stats.confidence import SHARE_TAIL, excess_interval, share_interval
+from mpctl.stats.confidence import excess_interval
 
 _QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 
@@ -168,44 +168,6 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed)
 
 
-def _judge_outputs(case: Case, rule: Rule) -> RuleResult:
-    c, limit = case.comparison, case.policy.max_different
-    if not c.cell.greedy:
-        return RuleResult(Outcome.SKIP, f"sampled at temperature {c.cell.temperature:g}: texts differ anyway")
-    if case.analysis.answers is not None and case.analysis.answers.tie is not None:
-        return RuleResult(Outcome.SKIP, "the baseline scored the answers, which tells ties from faults")
-    if not c.compared:
-        return RuleResult(Outcome.MISSING, "no prompt was answered by both arms with text", None, limit)
-    interval = share_interval(c.different, c.compared, SHARE_TAIL, level=1 - 2 * SHARE_TAIL)
-    strict = share_interval(c.different, c.compared, case.exact, level=case.stages.lower.level)
-    text = (
-        f"{c.different} of {c.compared} greedy outputs differ, {formatting.confidence(interval, 'share')} "
-        f"(at most {formatting.limit(limit, 'share')}, for near ties)"
-    )
-    if interval.below(limit) or (not c.different and not limit):
-        return RuleResult(Outcome.PASS, text, interval.value, limit, interval, c.compared, "share")
-    if strict.above(limit, strictly=True):
-        return RuleResult(Outcome.FAIL, text, interval.value, limit, interval, c.compared, "share")
-    needed = (
-        more_to_pass(c.different, 0, c.compared, limit)
-        if interval.value < limit
-        else _more_to_tell(interval.value, limit, c.compared, case.exact)
-    )
-    if needed is not None:
-        text += f"; about {needed} more prompts would decide"
-    return RuleResult(Outcome.UNDECIDED, text, interval.value, limit, interval, c.compared, "share", needed)
-
-
-def _more_to_tell(share: float, limit: float, count: int, alpha: float) -> int:
-    """Return how many more answers tell ``share`` from the ``limit`` below it, by the normal approximation."""
-    from scipy.special import ndtri
-
-    if share == limit:
-        return count
-    width = -float(ndtri(alpha)) * math.sqrt(limit * (1 - limit)) / (share - limit)
-    return max(math.ceil(width**2) - count, 1)
-
-
 def _at_least_by_chance(count: int, of: int) -> float:
     """Return the probability of ``count`` or more of ``of`` fair coin tosses."""
     if count <= 0:
@@ -269,14 +231,6 @@ RULES = (
         "The engine must count the tokens of its answers' usage records; otherwise something else used that arm. "
         "Foreign requests change the candidate's tokens per step and slow the arm down.",
         needs_idle_engines=True,
-    ),
-    Rule(
-        "outputs",
-        _judge_outputs,
-        "max_different",
-        "Without a pass of answers that the baseline scored: greedy outputs must not change, except where two tokens "
-        "nearly tie.",
-        about_answers=True,
     ),
     Rule(
         "length",

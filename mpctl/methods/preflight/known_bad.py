@@ -26,6 +26,7 @@ from mpctl.yaml_lines import Node, document
 # How sure a feature is in use: "default" where the engine chooses, and the choice depends on model and release.
 FeatureUse = Literal["on", "default", "off"]
 Feature = Callable[[Spec, ServiceFacts], FeatureUse]
+PREFIX = "known-bad-"  # of a finding, before the id of its row
 # The releases' source was read, the thread names the release, only the date of a merge is known, or nothing.
 Evidence = Literal["source", "thread", "merge-date", "unknown"]
 _OWN_ENGINE, _ASCEND = "vllm", "vllm-ascend"  # the other is a plugin of vLLM with images of its own
@@ -251,7 +252,7 @@ class KnownBad:
     def _finding(self, row: KnownBadRow, severity: Severity, version: Version) -> Finding:
         when = f" when requests bring {row.requests}" if row.requests else ""
         reason = f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
-        return Finding(f"known-bad-{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
+        return Finding(f"{PREFIX}{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
 
 
 # Classes that are recognised by the layers of config.json; a model of the same name by these alone.

@@ -183,6 +183,7 @@ class LocalMeter:
 
     ask = staticmethod(answers.ask)
     score = staticmethod(answers.score)
+    tokenize = staticmethod(answers.tokenize)
 
     def calibrate(self, concurrency: int) -> Calibration:
         """Measure a server of known timing, where the client is, with the client that measures the engines.

@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from mpctl.experiment.answer_sets import asks_of
+from mpctl.errors import MpctlError
+from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of
 from mpctl.experiment.answers import (
     Answer,
     AnswerCheck,
     AnswerRule,
     Ask,
     BaselineAnswers,
-    Level,
     Pair,
     Repeat,
     Scored,
@@ -27,13 +27,15 @@ from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError
 from mpctl.experiment.run import Burst
 from mpctl.experiment.users import Placement
-from mpctl.gate.answers import confirm, examine, promises, to_confirm
+from mpctl.gate.answers import confirm, examine, level_of, promises, to_confirm
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measurement
-from mpctl.rollout.operation import NoResult, Operation
+from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
+from mpctl.rollout.round_comparison import ask_for_ids, why_unscorable
 from mpctl.rollout.steps.measure import AnswersResult, in_turns, measurement
+from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
 _CONTEXT = 4096  # tokens, where the engine does not tell
@@ -56,9 +58,14 @@ class _Pass:
         most, placement = self.measured.workload.most, self.operation.plan.placement
         return most if placement.users_set_load else max(most, _AT_ONCE)
 
+    @property
+    def _unscorable(self) -> str:
+        return why_unscorable(self.operation.plan.baseline_spec)
+
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
         self.measured.note_conditions(arm)
-        return self.context.meter.ask(
+        return ask_for_ids(
+            self.context.meter,
             self.measured.target(arm).endpoint,
             asks,
             concurrency=1 if alone else self._concurrency,
@@ -69,7 +76,7 @@ class _Pass:
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
         """Scores by the baseline, in order; None for None and for what has no token ids."""
         scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
-        if not scorable:
+        if not scorable or self._unscorable:
             return [None] * len(answers)
         scores = iter(
             self.context.meter.score(
@@ -116,9 +123,9 @@ class _Pass:
         return replace(check, skipped={**baseline.skipped, **check.skipped}), Burst.of(*replies)
 
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
-        answered = [answer for pair in pairs for answer in (pair.baseline, pair.candidate) if not answer.error]
-        level = Level.IDS if answered and all(a.ids for a in answered) else Level.PARSED
-        return examine(pairs, fidelity=self.operation.plan.fidelity, level=level, gone=self.leaves)
+        level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
+        fidelity = self.operation.plan.fidelity
+        return examine(pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=self._unscorable)
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Both arms' answers to the sampled requests once more, scored; a request that comes several times in the
@@ -142,21 +149,29 @@ class _Pass:
         ]
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
-        """Send the requests of findings again, one by one. Where arms take turns, each has one turn for it. A baseline
-        that has left stands by what it answered."""
+        """Send the requests of findings again: one by one, and as many at once as in the pass. Where arms take turns,
+        each has one turn for it. A baseline that has left stands by what it answered."""
         asks = [pair.ask for pair in pairs]
-        candidate = self._ask(CANDIDATE, asks, alone=True)
+        crowd = asks * -(-self._concurrency // max(len(asks), 1))
+        theirs = [self._ask(CANDIDATE, asks, alone=True), self._ask(CANDIDATE, crowd)[: len(asks)]]
         if self.leaves:
-            alone = [
-                replace(p, candidate=c, scored=scored_by(p.baseline, c)) for p, c in zip(pairs, candidate, strict=True)
-            ]
-            return [Repeat(again, first.scored) for again, first in zip(alone, pairs, strict=True)]
-        answers = self._ask(BASELINE, asks, alone=True)
-        own, scored = self._score(answers, _GAPS), self._score(behind(answers, candidate), _LAW)
-        rescored = self._score([pair.candidate for pair in pairs], _LAW)
+            own = [tuple(pair.baseline for pair in pairs)] * 2
+            rescored = [pair.scored for pair in pairs]
+        else:
+            own = [self._ask(BASELINE, asks, alone=True), self._ask(BASELINE, crowd)[: len(asks)]]
+            rescored = self._score([pair.candidate for pair in pairs], _LAW)
+        alone, loaded = (self._fresh(pairs, *answers) for answers in zip(own, theirs, strict=True))
+        return [Repeat(*row) for row in zip(alone, rescored, loaded, strict=True)]
+
+    def _fresh(self, pairs: Sequence[Pair], own: Sequence[Answer], theirs: Sequence[Answer]) -> list[Pair]:
+        """The pairs with other answers of both arms, scored."""
+        if self.leaves:
+            rows = zip(pairs, theirs, strict=True)
+            return [replace(p, candidate=answer, scored=scored_by(p.baseline, answer)) for p, answer in rows]
+        scores = self._score(own, _GAPS), self._score(behind(own, theirs), _LAW)
         return [
-            Repeat(Pair(pair.number, pair.ask, *row), again)
-            for pair, again, *row in zip(pairs, rescored, answers, candidate, own, scored, strict=True)
+            Pair(pair.number, pair.ask, *arms, *scored)
+            for pair, arms, scored in zip(pairs, zip(own, theirs, strict=True), zip(*scores, strict=True), strict=True)
         ]
 
 
@@ -194,3 +209,50 @@ def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     verdict = measured.keep_answers(check, burst)
     decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)
     return AnswersResult(check.requests, check.scored, check.level, verdict if decides else None)
+
+
+@dataclass(frozen=True)
+class RestartAnswers(StepResult):
+    """Requests to another start of the candidate, and those that it did not answer with token ids."""
+
+    requests: int
+    unanswered: int = 0
+
+
+def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
+    """Ask the candidate, started again since the pass, requests whose answers no rounding changes.
+
+    Raises:
+        MpctlError: an answer differs from that of before, also when it is asked again.
+    """
+    plan, measured = operation.plan, measurement(context, operation)
+    run = measured.run(())
+    if run.answers is None or measured.workload.missing:  # a resumed command that needs no prompts has none
+        return RestartAnswers(0)
+    tokens = run.arms[BASELINE].context_tokens if BASELINE in run.arms else None
+    settled = run.answers.settled
+    asks = [
+        ask
+        for ask in asks_of(measured.workload, plan.fidelity, context_tokens=tokens or _CONTEXT)
+        if ask.digest in settled
+    ][: SENTINELS if plan.fidelity == QUICK else None]
+    if not asks:
+        return RestartAnswers(0)
+    context.progress.step("answers", f"{len(asks)} requests to the candidate's new engine, far from every tie")
+    endpoint, salt = measured.target(CANDIDATE).endpoint, measured.salt(CANDIDATE, "another start")
+
+    def ask(chosen: Sequence[Ask]) -> list[Check]:
+        answers = context.meter.ask(endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0)
+        return [first_check(settled[one.digest], answer) for one, answer in zip(chosen, answers, strict=True)]
+
+    checks = ask(asks)
+    wrong = [one for one, check in zip(asks, checks, strict=True) if check is Check.WRONG]
+    repeated = ask(wrong * AGAIN).count(Check.WRONG) if wrong else 0
+    if repeated:
+        raise MpctlError(
+            f"the candidate's new engine answers {len(wrong)} of {len(asks)} requests otherwise than the one that was "
+            f"measured, far from every tie, and {repeated} of {len(wrong) * AGAIN} when they are asked again"
+        )
+    if wrong:
+        context.progress.note(f"{len(wrong)} of {len(asks)} answers of the new engine differed once, and not again")
+    return RestartAnswers(len(asks), checks.count(Check.UNKNOWN))

@@ -10,6 +10,7 @@ from mpctl.experiment.answers import Level
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
+from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.workload import Workload
 from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
 from mpctl.gate.rule import Outcome
@@ -64,6 +65,8 @@ def measurement(context: Context, operation: Operation) -> Measurement:
         target=target,
         placement=plan.placement,
         users=plan.users,
+        answers=context.round_answers.setdefault(operation.id, RoundAnswers()),
+        fidelity=plan.fidelity,
     )
 
 

@@ -47,7 +47,7 @@ def ask(url, name, prompt, limit, extra):
     headers = {"Content-Type": "application/json"}
     if os.environ.get("OPENAI_API_KEY"):
         headers["Authorization"] = f"Bearer {os.environ['OPENAI_API_KEY']}"
-    row = {"ttfts": 0.0, "itls": [], "output_lens": 0, "generated_texts": "", "errors": ""}
+    row = {"ttfts": 0.0, "itls": [], "output_lens": 0, "generated_texts": "", "errors": "", "token_ids": [[], []]}
     sent = last = time.perf_counter()
     try:
         with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers)) as response:
@@ -57,7 +57,9 @@ def ask(url, name, prompt, limit, extra):
                 event = json.loads(line[6:])
                 now = time.perf_counter()
                 row["output_lens"] = (event.get("usage") or {}).get("completion_tokens", row["output_lens"])
+                row["token_ids"][0] += event.get("prompt_token_ids") or []
                 for choice in event["choices"]:
+                    row["token_ids"][1] += choice.get("token_ids") or []
                     if not row["ttfts"]:
                         row["ttfts"] = now - sent
                     else:

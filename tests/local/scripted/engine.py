@@ -15,14 +15,14 @@ The environment variable SCRIPT changes it, as JSON:
 - ``token_s``: seconds of a token (0.002); ``slow``: a speculating engine takes so many times longer
 - ``accept``: accepted share of drafted tokens, with as many drafted as ``num_speculative_tokens`` says
 - ``novel``: the accepted share for prompts with the word "novel"; a synthetic acceptance length wins over ``accept``
-- ``other``: a speculating engine answers something else, always or while a file of this name exists; ``fail``: share of
-  requests answered with 500
+- ``other``: a speculating engine answers something else, always or while a file of this name exists; ``other_to``: to
+  prompts with this word; ``fail``: share of requests answered with 500
 - ``silent``: a speculating engine hides its counters
 - ``slots``: requests that run at once; the others wait, and ``vllm:request_queue_time_seconds`` says how long
 - ``queue_ms``: every request waits so long before it runs
 - ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer
 - ``saltless``: that cache ignores the salt of a request
-- ``idless``: it returns no token ids and scores none, as behind some gateways
+- ``idless``: it returns no token ids and scores none, as behind some gateways; "answers": only answers come without
 
 A word is a token: with ``return_token_ids`` an answer has their ids, and ``prompt_logprobs`` finds every word of an
 answer to a prompt it was asked before certain, and any other 12 nats less likely.
@@ -290,7 +290,11 @@ class Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         chat = "messages" in body
         prompt = body["messages"][-1]["content"] if chat else body["prompt"]
-        if body.get("prompt_logprobs") and not self.model.script.get("idless"):
+        scores = self.model.script.get("idless") in (None, "answers")
+        if self.path == "/tokenize" and scores:
+            self.json({"tokens": ids_of(prompt.split())})
+            return
+        if body.get("prompt_logprobs") and scores:
             choice = {"index": 0, "text": "", "finish_reason": "length", "prompt_logprobs": self.model.score(prompt)}
             self.json({**self.head(body, chat=False), "choices": [choice]})
             return
@@ -300,7 +304,7 @@ class Handler(BaseHTTPRequestHandler):
         actual_ids, right = ids_of(prompt.split()), ids_of(words)
         with self.model.lock:
             self.model.asked[tuple(actual_ids)] = right
-        if self.model.speculating and self.model.turned():
+        if self.model.speculating and (self.model.turned() or self.model.script.get("other_to") in prompt.split()):
             words = ["other", *words]
         if self.model.ending:
             self.json({"error": {"message": "the engine shuts down", "code": 503}}, 503)

@@ -1,5 +1,6 @@
 """The plan of a rollout or rollback: strategy, HTTPRoute and retained baseline, fitted and explained."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,10 @@ from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import LoadPlace
 from mpctl.errors import InputError, Refused
-from mpctl.methods import Spec
+from mpctl.experiment.answer_sets import FULL, QUICK
+from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.workload import Traffic, Workload
+from mpctl.methods import Finding, Spec
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline
 from mpctl.rollout.revision import Manifest
@@ -76,6 +80,32 @@ def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False,
     planner = rollout_plan.RolloutPlanner(one, request, CHANGE, LoadPlace("local"))
     fit = planner.fit_platform(rollout_plan.Fit(WORKLOAD, strategy, downtime))
     return planner.plan(fit), fit.notes
+
+
+KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use another release")
+
+
+@pytest.mark.parametrize(
+    ("asked", "command", "findings", "prompt", "fidelity", "reason"),
+    [
+        (None, {}, (), "hello", QUICK, ""),
+        (None, {"--tool-call-parser": "hermes"}, (), "hello", FULL, "the engine has --tool-call-parser"),
+        (None, {"--reasoning-parser": "qwen3"}, (), "hello", FULL, "the engine has --reasoning-parser"),
+        (None, {}, (KNOWN,), "hello", FULL, "the preflight found known-bad-KB7"),
+        (None, {}, (replace(KNOWN, severity="note"),), "hello", QUICK, ""),
+        (None, {}, (), CHAT + "{}", FULL, "requests bring tools or several turns"),
+        (QUICK, {"--tool-call-parser": "hermes"}, (KNOWN,), CHAT + "{}", QUICK, ""),
+    ],
+)
+def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, command, findings, prompt, fidelity, reason):
+    service = SimpleNamespace(**{**vars(SERVICE), "command": command})
+    change = replace(CHANGE, target=Target(service, None, Checkpoint()), checked=Checked(findings, ()))
+    request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
+    planner = rollout_plan.RolloutPlanner(session(), request, change, LoadPlace("local"))
+    workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)
+    fit = planner.requested(workload, None)
+    assert fit.fidelity == fidelity
+    assert fit.fullness == (f"answers are compared in full (--fidelity full): {reason}" if reason else "")
 
 
 def test_without_steps_no_route_is_asked_for():

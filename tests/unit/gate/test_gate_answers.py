@@ -172,16 +172,26 @@ def test_two_equal_surprising_samples_show_a_seed_used_again():
     assert passed(*both).rules[AnswerRule.SEEDS].alone == 0  # the baseline does so as well
 
 
-def test_a_second_start_must_give_the_settled_answers_again():
+def test_answers_far_from_every_tie_are_settled():
     ids = tuple(range(5, 17))
     pair = Pair(0, OWN, answer(ids), answer(ids), scored(ids, (0.0,) * 12))
-    settled_digests = passed(pair).settled
-    assert settled_digests == {OWN.digest: settled_digests[OWN.digest]}
-    assert not passed(pair, earlier=settled_digests).rules[AnswerRule.STARTS].candidate
-    other = replace(pair, candidate=answer((4, *ids[1:])), scored=scored(ids, (0.0,) * 12))
-    assert passed(other, earlier=settled_digests).rules[AnswerRule.STARTS].alone == 1
+    assert list(passed(pair).settled) == [OWN.digest]
     near = replace(pair, own=scored(ids, (0.0,) * 12, gap=1.9))
     assert passed(near).settled == {}
+
+
+def test_the_record_of_a_rule_that_is_gone_is_read():
+    record = passed(Pair(0, OWN, answer(), answer())).to_record()
+    record["rules"]["second start"] = {**record["rules"]["seeds"]}
+    assert AnswerCheck.from_record(record) == passed(Pair(0, OWN, answer(), answer()))
+
+
+def test_a_fault_that_shows_under_load_only_is_called_so():
+    pair = wrong(9.0)
+    right = replace(pair, candidate=pair.baseline, scored=None)
+    for loaded, words in ((pair, Reproduction.LOADED), (right, Reproduction.TRANSIENT)):
+        (finding,) = confirm(passed(pair), [pair], [Repeat(right, pair.scored, loaded)]).findings
+        assert (finding.confirmed, finding.reproduction) == (True, words)
 
 
 CALL = '{"rows": [1], "checked": true, "state": "new"}'

@@ -63,7 +63,10 @@ def test_every_limit_has_a_reason_and_a_source_and_names_a_rule():
             (f"{name}: 0\n", f"gate.yaml:1: {name}: must be a number above 0")
             for name in ("max_time_per_token_ratio", "max_ttft_ratio", "max_queue_wait_ratio", "max_e2e_ratio")
         ),
-        ("max_different: 2\n", "gate.yaml:1: max_different: must be a number of zero or more and at most 1, not 2"),
+        (
+            "max_failed_excess: 2\n",
+            "gate.yaml:1: max_failed_excess: must be a number of zero or more and at most 1, not 2",
+        ),
         ("level: 0.5\n", "gate.yaml:1: level: must be a number above 0.5 and at most 0.999, not 0.5"),
         ("slo_ttft_ms: x\n", "gate.yaml:1: slo_ttft_ms: must be a number of zero or more or null, not 'x'"),
         ("level: 0.9\nlevel: 0.95\n", 'gate.yaml:2: duplicate key "level"'),

@@ -6,6 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from rolling import RollingWorld, guard
+from test_rollout_traffic import check as left_clean
+from test_rollout_traffic import wanted
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, WORKLOAD, Behaviour, Crash, MemoryWorld, plan
 
 from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of, sentinels_of
@@ -16,6 +19,7 @@ from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
+from mpctl.rollout.steps.answers import RestartAnswers
 from mpctl.rollout.steps.measure import AnswersResult, verdict_of, workload_of
 from mpctl.watch.sentinel import Sentinels, prefix_digest
 
@@ -149,7 +153,8 @@ def test_sampled_requests_are_asked_again_while_the_e_value_hints_at_a_fault(mon
 def test_arms_that_take_turns_answer_in_turns():
     memory = MemoryWorld(FASTER)
     done = rollout(memory, Strategy.SIDE_BY_SIDE, placement=Placement.TURNS)
-    assert [manifest for manifest, _, _ in memory.meter.asked] == [BASELINE_TEXT, CANDIDATE_TEXT]
+    assert [manifest for manifest, _, _ in memory.meter.asked] == [BASELINE_TEXT, CANDIDATE_TEXT, CANDIDATE_TEXT]
+    assert memory.meter.asked[-1] == (CANDIDATE_TEXT, SENTINELS, 4)  # started again for its promotion
     assert done.ending is Ending.PROMOTED
 
 
@@ -222,3 +227,42 @@ def test_without_a_place_for_secrets_nothing_is_recorded_that_needs_one(monkeypa
     assert done.ending is Ending.PROMOTED
     assert (done.id, "sentinels") not in memory.disk.records
     assert any("Secret mpctl-sentinels" in line for line in memory.progress.lines)
+
+
+def starting_again(memory, wrong):
+    """A candidate whose next engine answers as many requests wrong."""
+    ask, remaining = memory.meter.ask, [wrong]
+
+    def another(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        if options["alternatives"]:
+            return answers
+        changed = []
+        for answer in answers:
+            changed.append(replace(answer, ids=(4, *answer.ids[1:])) if remaining[0] > 0 else answer)
+            remaining[0] -= 1
+        return tuple(changed)
+
+    memory.meter.ask = another
+    return memory
+
+
+@pytest.mark.parametrize(("wrong", "endings"), [(99, ["failed", "rolled back"]), (1, ["promoted"]), (0, ["promoted"])])
+def test_pods_that_replace_the_measured_ones_must_answer_alike(wrong, endings):
+    memory = starting_again(guard(RollingWorld(FASTER)), wrong)
+    planned = wanted(traffic_steps=(), fidelity=QUICK)
+    runner.run(memory.context, runner.open_plan(memory.context, planned))
+    left_clean(memory, CANDIDATE_TEXT if endings == ["promoted"] else BASELINE_TEXT)
+    assert memory.endings() == endings
+    first = memory.operations()[0]
+    if wrong == 99:
+        assert "answers 3 of 3 requests otherwise" in first.detail
+    else:
+        assert first.result("answers-again", RestartAnswers) == RestartAnswers(SENTINELS)
+        assert any("differed once" in line for line in memory.progress.lines) is bool(wrong)
+
+
+def test_a_suspect_is_sent_again_alone_and_at_the_concurrency_of_the_pass():
+    memory = MemoryWorld(WRONG)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert [row[1:] for row in memory.meter.asked[2:]] == [(4, 1), (4, 4)] * 2

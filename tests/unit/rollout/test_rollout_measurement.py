@@ -360,7 +360,7 @@ def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_th
 
 def strict(memory, strategy=Strategy.SIDE_BY_SIDE, **changes):
     """A rollout whose policy asks for failures to be ruled out."""
-    policy = Policy(**{"max_failed_excess": 0.05, "max_different": 1.0, **changes})
+    policy = Policy(**{"max_failed_excess": 0.05, **changes})
     return runner.run(memory.context, runner.open_plan(memory.context, plan(strategy, policy=policy)))
 
 

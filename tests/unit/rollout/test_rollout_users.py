@@ -12,6 +12,7 @@ from rolling import ROUTE, RollingWorld, crashes, guard
 from test_rollout_traffic import check, rollback, wanted
 from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, FEW, SLOWER
 
+from mpctl.experiment.answer_sets import QUICK
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.assess import judge_run
@@ -125,7 +126,7 @@ def test_a_split_below_the_share_of_a_pod_promotes_nothing():
 @BOTH
 def test_answers_that_differ_reject_before_a_user_is_involved(placement):
     memory = guard(RollingWorld({**FASTER, CANDIDATE_TEXT: replace(FASTER[CANDIDATE_TEXT], answer="another")}))
-    measured(memory, placement, policy=replace(SCALED, max_different=0.2))
+    measured(memory, placement, fidelity=QUICK)
     checked(memory, BASELINE_TEXT)
     assert memory.endings() == ["rejected", "rolled back"]
     assert memory.disk.sent == []

@@ -32,7 +32,7 @@ from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Sent
 MOST_APART_S = 0.25  # of the pods' starts; a block of seconds would begin with a part of its load
 
 # Lists of the bench client's result with one item per request. Whatever else it computes is of one pod's requests.
-_SAMPLES = ("ttfts", "itls", "output_lens", "generated_texts", "errors", "queue_times", "input_lens")
+_SAMPLES = ("ttfts", "itls", "output_lens", "generated_texts", "errors", "queue_times", "input_lens", "token_ids")
 
 
 @dataclass(frozen=True)

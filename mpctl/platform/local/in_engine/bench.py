@@ -1,6 +1,9 @@
 """``vllm bench serve`` of the engine's own version, kept warm. Run by path in the engine's environment; imports
 nothing of mpctl.
 
+Token ids of timed answers are taken from the stream as it arrives: messages are kept while requests are timed, and read
+when the block is over. They stand in the result as ``token_ids``, which the client itself would drop.
+
 Importing the bench client takes many seconds (torch, transformers), so one process runs block after block. Each line
 on standard input is ``{"arguments": [...], "token": ...}``: the arguments are exactly what would follow ``vllm bench
 serve``. ``{"samples": [...], "result": PATH}`` sends nothing but writes the prompts of the data set that its arguments
@@ -17,6 +20,7 @@ metadata, on the path of this process and of all that it starts, answers both; n
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import importlib.metadata
 import json
 import os
@@ -75,8 +79,14 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: BenchAnswers) -> None:
             if "samples" in request:
                 Path(request["result"]).write_text(json.dumps(prompts_of(parser.parse_args(request["samples"]))))
             else:
-                with hooked(client, request.get("barrier")) as waited, to_this_user(request.get("same_user_port")):
-                    client.main(parser.parse_args(request["arguments"]))
+                options = parser.parse_args(request["arguments"])
+                tap = TokenTap(client, asked="return_token_ids" in str(getattr(options, "extra_body", "")))
+                with (
+                    hooked(client, request.get("barrier"), tap) as waited,
+                    to_this_user(request.get("same_user_port")),
+                ):
+                    client.main(options)
+                tap.add_to(Path(options.result_dir) / options.result_filename)
                 answer = {"ok": True, "waited": sum(waited)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -100,14 +110,78 @@ def to_this_user(port: int | None) -> Iterator[None]:
         )
 
 
+BACKEND = "openai-chat"
 CHAT = "\x1echat "  # of mpctl.experiment.prompt_files
 
 
+class TokenTap:
+    """Keeps the messages of each request's stream while it is timed, and reads the token ids out of them afterwards.
+
+    ``asked``: whether the requests ask for token ids. A client without the parts that are known here has no tap.
+    """
+
+    def __init__(self, client: Any, *, asked: bool) -> None:
+        self.order: list[str] = []  # the requests' texts, as they are sent
+        self._messages: dict[str, list[list[str]]] = {}
+        functions = getattr(client, "ASYNC_REQUEST_FUNCS", {})
+        module = sys.modules.get(getattr(functions.get(BACKEND), "__module__", ""))
+        self._handler = getattr(module, "StreamedResponseHandler", None) if asked else None
+        self._functions, self._module = functions, module
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Tap the requests that are sent meanwhile."""
+        if self._handler is None:
+            yield
+            return
+        current: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("messages", default=None)
+        send, known = self._functions[BACKEND], self._handler
+
+        class Handler(known):  # type: ignore[misc,valid-type,unused-ignore]
+            def add_chunk(self, chunk_bytes: bytes) -> list[str]:
+                messages: list[str] = super().add_chunk(chunk_bytes)
+                if (received := current.get()) is not None:
+                    received += messages
+                return messages
+
+        async def tapped(request_func_input: Any, *arguments: Any, **options: Any) -> Any:
+            received: list[str] = []
+            current.set(received)
+            self._messages.setdefault(request_func_input.prompt, []).append(received)
+            return await send(request_func_input, *arguments, **options)
+
+        self._functions[BACKEND], self._module.StreamedResponseHandler = tapped, Handler  # type: ignore[union-attr]
+        try:
+            yield
+        finally:
+            self._functions[BACKEND], self._module.StreamedResponseHandler = send, known  # type: ignore[union-attr]
+
+    def add_to(self, result: Path) -> None:
+        """Write the ids of prompt and answer of each request into the client's result, in the order of the requests."""
+        if self._handler is not None and result.exists():
+            rows = [token_ids(self._messages[text].pop(0)) for text in self.order]
+            record = json.loads(result.read_text(encoding="utf-8"))
+            result.write_text(json.dumps({**record, "token_ids": rows}), encoding="utf-8")
+
+
+def token_ids(messages: list[str]) -> list[list[int]]:
+    """Return the token ids of a prompt and of its answer, from the messages of a stream."""
+    prompt: list[int] = []
+    ids: list[int] = []
+    for message in messages:
+        if "token_ids" in message:
+            event = json.loads(message.removeprefix("data:"))
+            prompt += event.get("prompt_token_ids") or ()
+            for choice in event.get("choices") or ():
+                ids += choice.get("token_ids") or ()
+    return [prompt, ids]
+
+
 @contextmanager
-def hooked(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[float]]:
-    """Let the client wait at ``barrier`` right before its first request, when everything is loaded, and send a
-    conversation as messages. The seconds that it waited are part of its own duration. A client without the function
-    that is known here waits before all of it."""
+def hooked(client: Any, barrier: Callable[[], None] | None, tap: TokenTap) -> Iterator[list[float]]:
+    """Let the client wait at ``barrier`` right before its first request, when everything is loaded, send a
+    conversation as messages, and keep the token ids of answers. The seconds that it waited are part of its own
+    duration. A client without the function that is known here waits before all of it."""
     waited: list[float] = []
     generate = getattr(client, "get_request", None)
     if generate is None:
@@ -122,12 +196,15 @@ def hooked(client: Any, barrier: Callable[[], None] | None) -> Iterator[list[flo
             await asyncio.to_thread(barrier)
             waited.append(time.perf_counter() - begin)
         async for sent in generate(*arguments, **options):
-            as_messages(sent[0] if isinstance(sent, tuple) else sent)
+            request = sent[0] if isinstance(sent, tuple) else sent
+            tap.order.append(request.prompt)
+            as_messages(request)
             yield sent
 
     client.get_request = held
     try:
-        yield waited
+        with tap():
+            yield waited
     finally:
         client.get_request = generate
 

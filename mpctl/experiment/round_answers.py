@@ -1,0 +1,77 @@
+"""The answers of rounds that both arms have not finished yet: token ids and texts, which no record has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpctl.experiment.answer_sets import body_of
+from mpctl.experiment.answers import Answer, Ask, Pair
+from mpctl.experiment.arm import NO_TEXT
+from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.cell import Cell
+
+_Key = tuple[str, str, int]  # arm, cell, round
+
+
+@dataclass(frozen=True)
+class _Received:
+    """Prompt ids and ids of an answer, empty where the client got none, and its text."""
+
+    prompt_ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
+    text: str = ""
+
+
+@dataclass
+class RoundAnswers:
+    """The answers of rounds that both arms have not finished yet."""
+
+    _received: dict[_Key, list[_Received]] = field(default_factory=dict)
+
+    def keep(self, block: Block, result: Mapping[str, Any]) -> None:
+        """Keep the answers of a block. Ids count where they are as many as the tokens that the engine reports."""
+        rows, texts = result.get("token_ids") or (), result.get("generated_texts") or ()
+        received = [_Received(text=text or "") for text in texts]
+        for number, (row, sample) in enumerate(zip(rows, block.samples, strict=False)):
+            prompt_ids, ids = (tuple(map(int, part)) for part in row)
+            if prompt_ids and len(ids) == sample.tokens:
+                received[number] = _Received(prompt_ids, ids)
+        self._received[block.arm, block.cell.key, block.repeat] = received
+
+    def rounds(self, cell: Cell) -> list[int]:
+        """Return the numbers of the cell's rounds of which answers wait for the other arm's."""
+        return sorted({repeat for _, key, repeat in self._received if key == cell.key})
+
+    def pairs(self, baseline: Block, candidate: Block, prompts: Sequence[str], max_tokens: int) -> list[Pair]:
+        """Return the pairs of one cell of a round that both arms answered; their texts are digests. Answers that an
+        interrupted command has lost are known by their digests alone."""
+        arms = [self._answers(block, max_tokens) for block in (baseline, candidate)]
+        pairs = []
+        for number, (prompt, *both) in enumerate(zip(prompts, *arms, strict=True)):
+            base, cand = both
+            textless = base.text == cand.text == NO_TEXT and not (base.ids and cand.ids)
+            if not base.error and not cand.error and not textless:
+                ask = Ask(baseline.cell.traffic, body_of(prompt), max_tokens, stream=True)
+                pairs.append(Pair(number, ask, base, cand))
+        return pairs
+
+    def _answers(self, block: Block, max_tokens: int) -> list[Answer]:
+        received = self._received.get((block.arm, block.cell.key, block.repeat)) or [_Received()] * len(block.samples)
+        return [_answer(mine, sample, max_tokens) for mine, sample in zip(received, block.samples, strict=True)]
+
+    def texts(self, pair: Pair, block: Block) -> str:
+        """Return the text of an answer without ids; "" where it is not known any more."""
+        received = self._received.get((block.arm, block.cell.key, block.repeat))
+        return received[pair.number].text if received else ""
+
+    def forget(self, *blocks: Block) -> None:
+        """Drop the answers of blocks that were compared."""
+        for block in blocks:
+            self._received.pop((block.arm, block.cell.key, block.repeat), None)
+
+
+def _answer(received: _Received, sample: Sample, max_tokens: int) -> Answer:
+    finish = "length" if sample.tokens >= max_tokens else "stop"
+    return Answer(received.prompt_ids, received.ids, sample.text_digest, finish=finish, error=sample.error)
