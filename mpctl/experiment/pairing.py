@@ -266,6 +266,20 @@ class Pairing:
         theirs = [(_client_mean(r.baseline, name), _client_mean(r.candidate, name)) for r in self.rounds]
         return [(base, cand) for base, cand in theirs if base is not None and cand is not None]
 
+    @property
+    def late_ms(self) -> float | None:
+        """Return how much later than by its engine's clock the load client gets a first token of the candidate, less
+        the same of the baseline: the median over the rounds, ms. None where an engine reports no such time."""
+        lags = [
+            [client - engine for client, engine in clocks if client is not None and engine is not None]
+            for clocks in (
+                [(_client_mean(block, "ttft_ms"), block.ttft_ms) for block in (r.baseline, r.candidate)]
+                for r in self.rounds
+            )
+        ]
+        gaps = [lag[1] - lag[0] for lag in lags if len(lag) == len((BASELINE, CANDIDATE))]
+        return statistics.median(gaps) if gaps else None
+
     def of_windows(self, name: str) -> list[float]:
         """Return per round a figure of the candidate's counters, where it has one."""
         figures = (_figure(r.candidate.window, name) for r in self.rounds)

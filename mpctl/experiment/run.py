@@ -82,12 +82,14 @@ class Burst(Record):
 @dataclass(frozen=True)
 class PromptSet:
     """``digest``: sha256 over the prompts in order; ``count``: distinct prompts; ``repeated``: prompts that occurred
-    more than once in the source. Prefix caches and suffix decoding replay what they saw, so repeats flatter."""
+    more than once in the source. Prefix caches and suffix decoding replay what they saw, so repeats flatter.
+    ``alike``: the share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
 
     name: str
     digest: str
     count: int
     repeated: int
+    alike: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,10 @@ import hashlib
 import itertools
 import json
 import math
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from mpctl.errors import InputError
@@ -28,15 +30,19 @@ OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by i
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
 _MOST_ROUNDS, _FEWEST_ROUNDS, _PROMPTS = 48, 12, 96
 _COINS, _FEWEST_OF_A_SIDE = 8, 2  # tossed together
+_GRAM, _ALIKE = 3, 0.7
+_COMPARED, _WORDS, _PLACES = 200, 400, 20  # so that long prompts of one template take no second
 _FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
 @dataclass(frozen=True)
 class StoredPrompts:
-    """The record of prompts: their number and the sha256 over them, without the texts, which may be users'."""
+    """The record of prompts: their number and the sha256 over them, without the texts, which may be users'. ``alike``:
+    as :attr:`Traffic.alike`."""
 
     count: int
     digest: str
+    alike: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,11 @@ class Traffic:
             return self.stored.digest
         return hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
 
+    @cached_property
+    def alike(self) -> float:
+        """The share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
+        return share_alike(self.prompts) if self.stored is None else self.stored.alike
+
     def with_prompts(self, prompts: tuple[str, ...]) -> Traffic:
         """The class with its prompts; the same class where ``prompts`` are others than those that were recorded."""
         filled_in = replace(self, prompts=prompts, stored=None)
@@ -76,7 +87,24 @@ class Traffic:
 
     def without_prompts(self) -> Traffic:
         """The class as a record keeps it."""
-        return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest()))
+        return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest(), self.alike))
+
+
+def share_alike(prompts: tuple[str, ...]) -> float:
+    """Return the share of prompts, 0..1, that share most of their sequences of _GRAM words with one earlier prompt: an
+    engine that keeps its answers replays them, although no two prompts are equal. The first _COMPARED prompts are
+    compared by their first _WORDS words."""
+    places: dict[tuple[str, ...], list[int]] = {}
+    alike, compared = 0, prompts[:_COMPARED]
+    for number, prompt in enumerate(compared):
+        words = prompt.split()[:_WORDS]
+        grams = {tuple(words[i : i + _GRAM]) for i in range(max(len(words) - _GRAM + 1, 1))}
+        shared = Counter(earlier for gram in grams for earlier in places.get(gram, ()))
+        alike += max(shared.values(), default=0) >= _ALIKE * len(grams)
+        for gram in grams:
+            if len(of_gram := places.setdefault(gram, [])) < _PLACES:
+                of_gram.append(number)
+    return alike / len(compared) if compared else 0.0
 
 
 def _without_prompts(traffic: tuple[Traffic, ...]) -> list[Traffic]:

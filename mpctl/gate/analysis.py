@@ -296,6 +296,7 @@ class Comparison:
     round_requests: float = 0.0
     round_seconds: float = 0.0
     burst: Burst = field(default_factory=Burst)
+    late_ms: float | None = None  # by which first tokens reach the client later than the candidate's engine says
     miscounted: float | None = None  # share of tokens, of answers with one text that were counted otherwise
     machine_times: Mapping[int, tuple[float, float]] = field(default_factory=dict, repr=False)
 
@@ -345,6 +346,7 @@ class Comparison:
             round_requests=sum(len(r.pairs) for r in pairing.rounds) / count if count else 0.0,
             round_seconds=sum(r.seconds for r in pairing.rounds) / count if count else 0.0,
             burst=burst or Burst(),
+            late_ms=pairing.late_ms,
             miscounted=pairing.miscounted,
             machine_times=_machine_times(steady_rounds(pairing, stages), cell),
         )

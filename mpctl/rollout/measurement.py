@@ -336,7 +336,8 @@ class Measurement:
             mpctl_version=__version__,
             arms=self._conditions(),
             prompts={
-                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated) for kind in workload.traffic
+                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated, kind.alike)
+                for kind in workload.traffic
             },
             shares=workload.shares,
             calibration=self._calibration(),

@@ -104,6 +104,13 @@ def _judge_repeats(case: Case, rule: Rule) -> RuleResult:
         f"{c.repeated} of {c.sent} prompts of {c.cell.traffic} were sent to the same engine before in this "
         f"measurement (at most {formatting.limit(limit, 'share')}){source}"
     )
+    spec, alike = case.candidate.speculation if case.candidate else None, prompts.alike if prompts else 0.0
+    if alike > limit and spec is not None and spec.known is not None and spec.known.remembers_answers:
+        text += (
+            f"; {formatting.share(alike, 0)} share most of their word sequences with an earlier one, whose answer "
+            f"{spec.method} decoding replays: give other prompts, or raise max_repeated if your traffic is like this"
+        )
+        return RuleResult(Outcome.MISSING, text, alike, limit, None, c.sent, "share")
     outcome = Outcome.MISSING if repeated > limit else Outcome.PASS
     return RuleResult(outcome, text, repeated, limit, None, c.sent, "share")
 
@@ -222,7 +229,8 @@ RULES = (
         "repeats",
         _judge_repeats,
         "max_repeated",
-        "Few prompts may be sent to an engine twice: a repeat flatters prefix caches and suffix decoding.",
+        "Few prompts may be sent to an engine twice, and to one that keeps its answers few that are nearly equal: a "
+        "repeat flatters prefix caches and suffix decoding.",
     ),
     Rule(
         "tokens",

@@ -44,8 +44,17 @@ def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
 
 
 def _judge_ttft(case: Case, rule: Rule) -> RuleResult:
-    c = case.comparison
-    return _judge_with_slack(case, rule, c.candidate.ttft_ms, c.baseline.ttft_ms)
+    """Judge by the engines' clocks, unless the client contradicts them by more than TTFT may rise."""
+    c, policy = case.comparison, case.policy
+    base, late = c.baseline.ttft_ms, c.late_ms
+    if late is not None and base is not None and late > max(policy.ttft_slack_ms, base * (policy.max_ttft_ratio - 1.0)):
+        text = (
+            f"first tokens of the candidate reach the client {formatting.milliseconds(late)} later than by its "
+            f"engine's clock, compared with the baseline's ({formatting.milliseconds(c.candidate.ttft_ms)} by the "
+            "engine); what lies between them, such as a proxy that buffers, must be the same for both arms"
+        )
+        return RuleResult(Outcome.MISSING, text, None, policy.max_ttft_ratio, unit="x")
+    return _judge_with_slack(case, rule, c.candidate.ttft_ms, base)
 
 
 def _judge_queue_wait(case: Case, rule: Rule) -> RuleResult:

@@ -12,7 +12,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.workload import Workload
-from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition
+from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition, misses_in_all
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec
@@ -23,6 +23,8 @@ from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
 from mpctl.rollout.steps.candidate import await_ready
 from mpctl.safe_text import conceal
+
+_ANSWERS = 8  # of the warm-up that are judged one by one
 
 
 def measure_alternating(context: Context, operation: Operation) -> MeasuredRounds:
@@ -170,6 +172,13 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
         sent += len(prompts)
         context.progress.update(match.describe())
     if match.outcome is Outcome.FAIL:
+        answers = []
+        for cell, prompt in _one_by_one(workload):
+            answers.append(_drafted(context, endpoint, cell, (prompt,), workload.max_tokens))
+            match += FirstPosition.of(plan.policy, answers[-1])
+            sent += 1
+        context.progress.update(match.describe())
+    if match.outcome is Outcome.FAIL and misses_in_all(answers, plan.policy):
         target = plan.target_model or endpoint.model
         raise MpctlError(match.describe_mismatch(draft=plan.draft, target=target), hint=MISMATCH_HINT)
     if match.outcome is not Outcome.PASS:
@@ -185,6 +194,13 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
         if prompts := workload.warmup_prompts(cell):
             warmups.append((replace(cell, temperature=0.0, rate=None, concurrency=1), prompts))
     return warmups
+
+
+def _one_by_one(workload: Workload) -> list[tuple[Cell, str]]:
+    """Prompts for the warm-up of single answers, whose drafts resemble each other."""
+    (cell, _), *_ = _warmups(workload)
+    prompts = workload.spare_prompts(_ANSWERS) or workload.warmup_prompts(cell)
+    return [(cell, prompts[number % len(prompts)]) for number in range(_ANSWERS)]
 
 
 def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:

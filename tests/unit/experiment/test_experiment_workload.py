@@ -218,6 +218,32 @@ def test_an_interrupted_measurement_keeps_its_order_and_another_has_its_own():
     assert first_arms("bench-1") != first_arms("bench-2")
 
 
+TOPICS = ("how a hash table grows when it is full", "why ships made of steel float on water")
+
+
+@pytest.mark.parametrize(
+    ("texts", "alike"),
+    [
+        ([f"Explain {topic}, number {n}" for n in range(10) for topic in TOPICS], 0.9),
+        (
+            [
+                f"{topic} {n}: " + " ".join(f"{topic[4]}{n}-{i}" for i in range(30))
+                for n in range(10)
+                for topic in TOPICS
+            ],
+            0.0,
+        ),
+        (["hello", "goodbye"], 0.0),
+    ],
+)
+def test_prompts_of_one_template_are_alike_though_none_repeats(texts, alike):
+    kind = Traffic("chat", tuple(texts))
+    assert kind.alike == alike
+    assert Workload.from_record(workload(traffic=(kind,), repeats=1, requests=1, warmup=0).to_record()).traffic[
+        0
+    ].alike == pytest.approx(alike)
+
+
 def lines(*texts, end="\n"):
     return "".join(json.dumps({"prompt": t}) + end for t in texts)
 

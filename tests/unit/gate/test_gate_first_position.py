@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import comb
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -104,8 +105,8 @@ def test_the_limit_is_the_policys():
     loose = Policy(min_first_acceptance=0.1)
     assert FirstPosition.of(Policy(), actual_window).outcome is FAIL
     assert FirstPosition.of(loose, actual_window).outcome is PASS
-    assert "first-position acceptance 20.0%" in judge_served_drafts([actual_window], Policy(), draft_model=True)
-    assert judge_served_drafts([actual_window], loose, draft_model=True) == ""
+    assert "first-position acceptance 20.0%" in judge_served_drafts([actual_window] * 5, Policy(), draft_model=True)
+    assert judge_served_drafts([actual_window] * 5, loose, draft_model=True) == ""
 
 
 def test_drafts_without_counts_by_position_are_not_judged():
@@ -119,3 +120,31 @@ def test_drafts_without_counts_by_position_are_not_judged():
     )
     assert (FirstPosition.of(Policy()) + first + counted_).outcome is MISSING
     assert (FirstPosition.of(Policy()) + counted_).outcome is PASS
+
+
+def polls_of(share, correlation, seed, count=20):
+    """Polls of four answers of 25 drafts each, whose first positions resemble each other within an answer."""
+    rng, spread = np.random.default_rng(seed), (1 - correlation) / correlation
+    for _ in range(count):
+        rates = rng.beta(share * spread, (1 - share) * spread, 4)
+        accepted = float(rng.binomial(25, rates).sum())
+        yield window(drafts=100.0, draft_tokens=100.0, accepted=accepted, per_position=(accepted,))
+
+
+def first_stop(share, correlation, seed):
+    """The poll at which production traffic stops a candidate; None where it does not."""
+    polls, policy = [], Policy(min_tokens_per_step=0.0)
+    for poll in polls_of(share, correlation, seed):
+        polls.append(poll)
+        if judge_served_drafts(polls, policy, draft_model=True):
+            return len(polls)
+    return None
+
+
+def test_drafts_of_one_answer_that_resemble_each_other_stop_no_sound_candidate():
+    stops = [first_stop(0.35, 0.3, seed) for seed in range(300)]
+    assert sum(stop is not None for stop in stops) <= 3
+
+
+def test_a_draft_for_another_target_is_stopped_at_the_fifth_poll():
+    assert {first_stop(0.012, 0.01, seed) for seed in range(20)} == {5}

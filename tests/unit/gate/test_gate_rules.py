@@ -648,6 +648,29 @@ def test_equal_texts_with_other_counts_contradict_each_other():
     assert "answers with the same text have 20% more or fewer tokens" in rule.message
 
 
+def test_first_tokens_that_reach_the_client_late_contradict_the_engines_clock():
+    """A proxy before the candidate held first tokens back for 600 ms, which no counter of the engine knows."""
+    blocks = [
+        replace(b, samples=tuple(replace(s, ttft_ms=s.ttft_ms + 600.0, e2e_ms=s.e2e_ms + 600.0) for s in b.samples))
+        for b in timed(rounds_of(12, jitter=0.02))
+    ]
+    late = [b if b.arm == CANDIDATE else on_time for b, on_time in zip(blocks, timed(rounds_of(12)), strict=True)]
+    rule = results(Analysis.of(late, ALIKE))["TTFT"]
+    assert rule.outcome is MISSING
+    assert "reach the client 600 ms later than by its engine's clock" in rule.message
+    assert results(Analysis.of(blocks, ALIKE))["TTFT"].outcome is PASS  # a proxy before both arms
+
+
+@pytest.mark.parametrize(
+    ("method", "alike", "outcome"), [("suffix", 0.5, MISSING), ("suffix", 0.05, PASS), ("ngram", 0.5, PASS)]
+)
+def test_prompts_that_are_nearly_equal_flatter_an_engine_that_keeps_its_answers(method, alike, outcome):
+    prompts = {"edits": PromptSet("edits", "0" * 64, 100, 0, alike)}
+    rule = results(replace(GOOD, arms=arms(method), prompts=prompts))["repeats"]
+    assert rule.outcome is outcome
+    assert ("50% share most of their word sequences" in rule.message) is (outcome is MISSING)
+
+
 def test_a_warm_baseline_is_not_measured_to_the_end():
     """Unequal prefix caches forbid promotion and rejection alike: 24 of 24 rounds were measured for nothing."""
     warm = cached(0.94, 0.0)

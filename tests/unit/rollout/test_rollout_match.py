@@ -75,7 +75,7 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
     assert done.ending is Ending.FAILED
     for name in (
         "draft /models/head does not match target /models/target",
-        "1.5% of 200 drafts",
+        "1.5% of 1800 drafts",
         "at least 30%",
         "likely causes",
     ):
@@ -83,7 +83,7 @@ def test_a_mismatched_draft_stops_the_rollout_and_the_service_comes_back(strateg
     assert memory.disk.text == BASELINE_TEXT
     assert {i: e.phase for i, e in memory.disk.engines.items()} == {Arm(BASELINE_TEXT).id: Phase.READY}
     assert memory.endings() == ["failed", "rolled back"]
-    assert "1.5% of 200 drafts" in entry(memory, Event.FAILED, "match").data["reason"]
+    assert "1.5% of 1800 drafts" in entry(memory, Event.FAILED, "match").data["reason"]
 
 
 @both

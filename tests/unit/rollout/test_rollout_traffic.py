@@ -99,7 +99,7 @@ def test_a_candidate_that_the_gate_refuses_never_meets_a_user():
             {"accepted": 5},
             "at 1 % of the traffic: tokens per step 1.05 (at least 1.10; 99.9% CI",
         ),
-        ({"draft": "a head"}, {"accepted": 15}, "first-position acceptance 15.0% of 100 drafts (at least 30%"),
+        ({"draft": "a head"}, {"accepted": 15}, "first-position acceptance 15.0% of 500 drafts (at least 30%"),
     ],
     ids=["falls over", "drafts for nothing", "a head that does not fit the traffic"],
 )
@@ -261,8 +261,8 @@ def test_a_sample_that_a_sound_draft_could_have_given_fails_nobody():
     unlucky = window(drafts=60, accepted=40, first=12, steps=100)  # 20 %, but at most 41 %
     assert judge_served_drafts([unlucky], Policy(), draft_model=True) == ""
     poor = window(drafts=600, accepted=400, first=120, steps=1000)
-    assert "first-position acceptance 20.0%" in judge_served_drafts([poor], Policy(), draft_model=True)
-    assert judge_served_drafts([poor], Policy(), draft_model=False) == ""  # a lookup method has nothing to fit
+    assert "first-position acceptance 20.0%" in judge_served_drafts([poor] * 5, Policy(), draft_model=True)
+    assert judge_served_drafts([poor] * 5, Policy(), draft_model=False) == ""  # a lookup method has nothing to fit
 
 
 @given(drafts=st.integers(0, 49), accepted=st.integers(0, 49), steps=st.integers(1, 10**6))
