@@ -94,6 +94,11 @@ class Method:
         return self.needs_draft != "none"
 
     @property
+    def has_kv_cache(self) -> bool:
+        """True when the draft has layers with KV cache of its own."""
+        return self.prompt_states or self.checkpoint == "model"
+
+    @property
     def licence(self) -> str:
         """Licence of the method's code, or whose weights' licence counts."""
         of_weights = {"none": self.code_licence, "optional": "the target's or the draft's"}

@@ -211,18 +211,16 @@ def same(first: Json, second: Json) -> bool:
     return json.dumps(first, sort_keys=True) == json.dumps(second, sort_keys=True)
 
 
-# Methods whose draft has KV cache (vLLM 0.32: SpeculativeConfig.use_eagle, and a draft model); names that end in _mtp
-# become mtp. Without a method vLLM finds it in the draft's files.
-_CACHING = ("eagle", "eagle3", "mtp", "dflash", "dspark", "draft_model")
-
-
 def needs_both_ends(config: Mapping[str, Json] | None) -> bool:
     """Return whether prefill and decode pods need a setting alike: its draft has KV cache of its own, which NIXL
-    transfers too (nixl/base_worker.py: the number of KV layers must match)."""
+    transfers too (vLLM 0.32.0, nixl/base_worker.py: the number of KV layers must match)."""
+    from mpctl.methods import from_config
+
     if config is None:
         return False
-    method = config.get("method")
-    return method is None or method in _CACHING or str(method).endswith("_mtp")
+    given: dict[str, Any] = dict(config)
+    known = from_config(given).known
+    return config.get("model") is not None if known is None else known.has_kv_cache
 
 
 def compact(value: Json) -> str:

@@ -443,7 +443,7 @@ RULES = (
         _prefill_apart,
         source="vLLM 0.28.0 to 0.33.0, nixl/metadata.py, _get_speculative_compatibility_factors; PR #49230",
         todo="render a file with the prefill and the decode workload, which edits both, or use ngram or suffix",
-        applies=where(lambda method: method.prompt_states or method.checkpoint == "model"),
+        applies=where(lambda method: method.has_kv_cache),
     ),
     PreflightRule(
         "no-text",

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from mpctl.methods.spec import from_config
 from mpctl.methods.versions import parse_version, show
 
 # NIXL_CONNECTOR_VERSION, by the release.
 _CONNECTOR = MappingProxyType({"0.32.0": 14})
 _FACTORS = 12
-_HIDDEN_STATES = ("eagle", "eagle3", "mtp", "dflash", "dspark")
-_ALWAYS_PARALLEL = ("dflash", "dspark")
 _DTYPES = MappingProxyType({"half": "float16", "float": "float32"})
 
 
@@ -67,16 +66,15 @@ def factors(
 
 
 def _of_draft(end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None) -> object:
-    method = str(config.get("method"))
-    method = "mtp" if method.endswith("_mtp") else method
-    if method not in _HIDDEN_STATES:
+    known = from_config(dict(config)).known
+    if known is None or not known.prompt_states:
         return None
     return {
-        "method": method,
+        "method": known.engine_method,
         "model": config.get("model") or end.model,
         "revision": config.get("revision"),
         "code_revision": config.get("code_revision"),
-        "parallel_drafting": bool(config.get("parallel_drafting")) or method in _ALWAYS_PARALLEL,
+        "parallel_drafting": bool(config.get("parallel_drafting")) or known.parallel_drafting == "implied",
         "kv_cache_dtype": config.get("kv_cache_dtype") or end.cache_dtype,
         "auxiliary_layer_ids": auxiliary_layers,
     }

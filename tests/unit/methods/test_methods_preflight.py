@@ -45,6 +45,7 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
         draft_family="qwen3",
         target_name="Qwen/Qwen3-8B",
         draft_trained_for="qwen/qwen3-8b",
+        target_no_text="",
         target_hidden=4096,
         draft_expects_hidden=4096,
         target_vocab=151936,
