@@ -68,10 +68,10 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
         if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
-    candidate = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
+    origin = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
     if plan.restored_revision:
-        candidate = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
-    goal = revision_of(context, plan.goal, operation_id, why=candidate, spec=plan.spec, live=False)
+        origin = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
+    goal = revision_of(context, plan.goal, operation_id, why=origin, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
     first = sequence(plan, replaces_pods=context.platform.replaces_pods_itself)[0]
     return journal.open(operation_id, plan, then=first.name, with_next=not first.changes)
@@ -190,7 +190,7 @@ def _ending(operation: Operation) -> tuple[Ending, str]:
 
 def _run_rollback(context: Context, journal: Journal, operation: Operation) -> Operation:
     RouteReturn(context, operation).check()  # whatever blocks the rollback, users need not wait for it
-    operation = _pinned_at_its_size(context, journal, operation)
+    operation = _pin_at_current_size(context, journal, operation)
     if "pin" in operation.done and "unpin" not in operation.done and operation.scaling is not None:
         context.scaler.pin(operation.scaling)  # an earlier try that was blocked has unpinned it
     try:
@@ -257,11 +257,11 @@ def _over_foreign_change(context: Context, journal: Journal, operation: Operatio
     if plan is None or is_known(start, plan.baseline.text):
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
-        return None  # admission's
+        return None  # admission added these fields; nobody changed the service
     return replace(plan, automatic=operation.plan.automatic)
 
 
-def _pinned_at_its_size(context: Context, journal: Journal, operation: Operation) -> Operation:
+def _pin_at_current_size(context: Context, journal: Journal, operation: Operation) -> Operation:
     """Pin the autoscaler of a continued rollback at the replicas that run now: at the recorded number it would end some
     of them under load. The number is recorded first, since resume and abandon must know which pin is ours."""
     scaling = operation.scaling
@@ -292,10 +292,10 @@ def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
     """Ids of the operations that a rollback undoes: a forced rollback also undoes the blocked one that it replaces."""
     by_id = {op.id: op for op in every}
     undone: set[str] = set()
-    name = operation.plan.undoes
-    while name is not None and name not in undone and name in by_id:
-        undone.add(name)
-        name = by_id[name].plan.undoes
+    undone_id = operation.plan.undoes
+    while undone_id is not None and undone_id not in undone and undone_id in by_id:
+        undone.add(undone_id)
+        undone_id = by_id[undone_id].plan.undoes
     return undone
 
 

@@ -44,7 +44,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     """
     console = session.console
     if request.signing.key is not None:
-        open_signer(request.signing)
+        open_signer(request.signing)  # a key that cannot sign stops the rollout before it starts
     workload = read_workload(request.measurement, loader_for(session))
     request = _with_method(session, request, workload)
     load = Load(workload.most, max(workload.temperatures))
@@ -52,8 +52,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
     workload, power = _with_rounds(session, request, workload, unfinished, entries)
-    asked = request.measurement
-    session.load = place_load(asked.load, asked.load_pods, session.platform.name, unfinished=unfinished)
+    wanted = request.measurement
+    session.load = place_load(wanted.load, wanted.load_pods, session.platform.name, unfinished=unfinished)
     planner, prediction = RolloutPlanner(session, request, change, session.load), None
     fit = planner.requested(workload, unfinished)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
@@ -90,8 +90,8 @@ def _execute(
 ) -> OperationOutcome | None:
     """Carry out the rollout under the service's lease, and sign its verdict where asked; None where the service already
     runs the spec."""
-    with session.store.lease("rollout"), session.context() as outside:
-        context = replace(outside, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
+    with session.store.lease("rollout"), session.context() as without_prompts:
+        context = replace(without_prompts, prompts={kind.name: kind.prompts for kind in fit.workload.traffic})
         operation = _resume_or_open(context, session, planner, fit, plan)
         if operation is None:
             return None

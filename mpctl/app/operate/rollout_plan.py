@@ -41,7 +41,8 @@ _WARM_UPS = 1.25  # requests sent per recorded one: warm-ups and probes are not 
 
 @dataclass(frozen=True)
 class Fit:
-    """The part of a plan that the service as it is decides; before it was read, what the request says."""
+    """The part of a plan that depends on the service: at first what the request names, then what fits the cluster and
+    its users."""
 
     workload: Workload
     strategy: Strategy
@@ -50,7 +51,7 @@ class Fit:
     users: UserLoad | None = None  # before anything was started
     users_share_percent: int = 0
     route: dict[str, Any] | None = None
-    releases: bool = False  # an older retained baseline ends first
+    deletes_retained_baseline: bool = False  # that of an earlier rollout ends first
     bake_s: float = 0.0
     bake_baseline: bool = False
     reason: str = ""  # for the placement, in sentences
@@ -97,7 +98,7 @@ class RolloutPlanner:
             traffic_steps=traffic.steps_percent,
             step_duration_s=traffic.step_duration_s,
             mirror_percent=traffic.mirror_percent,
-            deletes_retained_baseline=fit.releases,
+            deletes_retained_baseline=fit.deletes_retained_baseline,
             by=request.by,
             prediction=prediction,
             bake_s=fit.bake_s,
@@ -125,7 +126,7 @@ class RolloutPlanner:
             fit = replace(fit, strategy=begun.strategy, downtime=begun.downtime)
         if begun is None or begun.users is None or self._request.traffic.measure_on not in (AUTO, begun.placement):
             return fit
-        workload = self._placed_workload(workload, begun.placement, begun.users)
+        workload = self._workload_beside_users(workload, begun.placement, begun.users)
         return replace(fit, placement=begun.placement, workload=workload)
 
     def _known_risks(self, workload: Workload) -> str:
@@ -171,7 +172,7 @@ class RolloutPlanner:
         placement = choice.placement
         return replace(
             fit,
-            workload=self._placed_workload(fit.workload, placement, users),
+            workload=self._workload_beside_users(fit.workload, placement, users),
             placement=placement,
             users=users,
             users_share_percent=choice.share if placement is Placement.SPLIT else 0,
@@ -195,7 +196,7 @@ class RolloutPlanner:
         retained = platform.retained_baseline()
         notes: tuple[str, ...] = ()
         if retained is not None:
-            fit = replace(fit, releases=True)
+            fit = replace(fit, deletes_retained_baseline=True)
             notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
         # Downtime is only taken where nothing else fits.
         demand = Demand(
@@ -279,7 +280,7 @@ class RolloutPlanner:
             return error.message
         return ""
 
-    def _placed_workload(self, workload: Workload, placement: Placement, users: UserLoad) -> Workload:
+    def _workload_beside_users(self, workload: Workload, placement: Placement, users: UserLoad) -> Workload:
         """The workload of a placement: at the users' own load on a copy of the baseline, unless the request names
         one."""
         measurement = self._request.measurement
@@ -305,7 +306,7 @@ class RolloutPlanner:
         if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
             return Room(engines=1)
         start_s = self._session.start_s() or _START_S
-        quiet = self._placed_workload(fit.workload, Placement.PAIR, users)
+        quiet = self._workload_beside_users(fit.workload, Placement.PAIR, users)
         block_s = _block_s(quiet, users.answer_s or _ANSWER_S)
         if fit.strategy is Strategy.IN_PLACE:
             fault = "--strategy in-place runs no engine beside the service"

@@ -129,9 +129,9 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
         context.progress.note(f"the baseline is not retained, a rollback takes an engine start: {error.message}")
         try:
             context.platform.stop(arm)
-        except MpctlError as left:
+        except MpctlError as running:
             stop = f"{context.command('retire')} stops it"
-            context.progress.note(f"it still runs beside the service: {left.message}; {stop}")
+            context.progress.note(f"it still runs beside the service: {running.message}; {stop}")
         return RetentionResult(None, error.message)
     return RetentionResult(arm.id)
 
