@@ -154,11 +154,14 @@ class Bench:
 
     def _pass(self) -> Any:
         meter = SimpleNamespace(
-            ask=answers.ask, score=answers.score, describe=lambda endpoint: SimpleNamespace(context_tokens=2048)
+            ask=answers.ask,
+            tokenize=answers.tokenize,
+            score=answers.score,
+            describe=lambda endpoint: SimpleNamespace(context_tokens=2048),
         )
         note = SimpleNamespace(step=lambda *words: self.progress.append(" ".join(words)), update=self.progress.append)
         context: Any = SimpleNamespace(meter=meter, progress=note)
-        plan = SimpleNamespace(placement=Placement.SERVICE, fidelity=self.fidelity)
+        plan = SimpleNamespace(placement=Placement.SERVICE, fidelity=self.fidelity, baseline_spec=None)
         operation: Any = SimpleNamespace(plan=plan, id="bench")
         measured: Any = SimpleNamespace(
             workload=self.workload,
