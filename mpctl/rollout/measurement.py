@@ -8,6 +8,7 @@ as finished when it can be loaded; after a crash the measurement continues with 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -40,6 +41,7 @@ from mpctl.rollout.operation import StepResult
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, Sent, Store
 from mpctl.rollout.revision import spec_text
 from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison, why_unscorable
+from mpctl.stats.confidence import has_trend
 from mpctl.stats.sequential import FIRST_LOOK
 
 _Value = TypeVar("_Value")
@@ -50,6 +52,8 @@ _BURST = "burst"  # those of the requests before the rounds, by arm, and of the 
 _AT_ONCE = 4  # of them, at least
 _LONGEST = 32  # tokens of an answer that nobody times
 _MOST_SENT = 200  # to an arm, where some of them fail
+_LEVEL = 32  # of the last of them that show whether an arm still warms up
+_TREND = 0.01  # the level of that test
 _CALIBRATING = 2  # rounds after which a measurement says what it will find
 
 
@@ -179,7 +183,8 @@ class Measurement:
 
     def _send_bursts(self, arms: tuple[str, ...]) -> None:
         """Send untimed requests until failures can be ruled out by the first analysis that decides, or until so many
-        failed that rounds have to show it. Engines that users load get none."""
+        failed that rounds have to show it; and until the arms' speed is level, for an engine that still warms up looks
+        slower than it is. Engines that users load get none."""
         limit = self.policy.max_failed_excess
         if self.placement.users_set_load or not 0 < limit < 1:
             return
@@ -194,12 +199,20 @@ class Measurement:
                     count = burst.requests if len(arms) > 1 else sent + burst.requests
                     failed = (burst.newly_failed, burst.newly_answered)
                     wanted = (more_to_pass(*failed, count + timed - 1, limit, failing=False) or 0) - 1
+                    if wanted <= 0 and self._warms_up(kind.name):
+                        wanted = _LEVEL
                     wanted = min(wanted, _MOST_SENT - sent)
                 if wanted <= 0 or (sent and len(arms) > 1 and not burst.requests):
                     break
                 self._send_burst(arms, kind, sent, wanted)
                 if len(arms) == 1:
                     break
+
+    def _warms_up(self, traffic: str) -> bool:
+        """Return whether one arm still becomes faster than the other over the last untimed requests."""
+        pairs = zip(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic), strict=False)
+        times = [(base[1], cand[1]) for base, cand in pairs if not (base[0] or cand[0]) and base[1] and cand[1]]
+        return has_trend([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND)
 
     def _send_burst(self, arms: tuple[str, ...], kind: Traffic, start: int, count: int) -> None:
         """Send ``count`` requests of a class to each arm, none of which is measured."""

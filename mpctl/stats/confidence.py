@@ -168,6 +168,22 @@ def _inflation(values: Sequence[float]) -> float:
     return (1 + follow) / (1 - follow)
 
 
+def has_trend(values: Sequence[float], alpha: float) -> bool:
+    """Return whether values in the order in which they were measured still rise or fall: whether the slope of a
+    straight line through them differs from 0 at the two-sided level ``alpha``."""
+    from scipy.special import stdtrit
+
+    count = len(values)
+    if count < FEWEST:
+        return False
+    middle, mean = (count - 1) / 2, math.fsum(values) / count
+    places = [place - middle for place in range(count)]
+    square = math.fsum(place * place for place in places)
+    slope = math.fsum(place * (value - mean) for place, value in zip(places, values, strict=True)) / square
+    residual = math.fsum((value - mean - slope * place) ** 2 for place, value in zip(places, values, strict=True))
+    return abs(slope) > float(stdtrit(count - 2, 1 - alpha / 2)) * math.sqrt(residual / (count - 2) / square)
+
+
 def share_interval(hits: int, count: int, alpha: float, *, level: float) -> Interval:
     """Return the share ``hits`` of ``count`` with its exact binomial (Clopper-Pearson) interval.
 

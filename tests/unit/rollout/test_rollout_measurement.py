@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
+import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -409,6 +412,34 @@ def test_a_candidate_that_fails_one_request_in_ten_is_not_promoted():
     memory = MemoryWorld(FASTER)
     failing_every(memory, 10)
     assert strict(memory).ending is not Ending.PROMOTED
+
+
+def warming(memory, tau):
+    """Let the candidate's first requests take up to twice as long, by an excess that falls by 63 % in ``tau``."""
+    ask, sent = memory.meter.ask, Counter()
+
+    def slower(endpoint, asks, **options):
+        answers = ask(endpoint, asks, **options)
+        manifest = memory.meter.asked[-1][0]
+        first, sent[manifest] = sent[manifest], sent[manifest] + len(asks)
+        excess = 0.0 if manifest == BASELINE_TEXT else 1.0
+        noise = random.Random(f"{first} {manifest}")
+        return tuple(
+            replace(answer, seconds=(1 + excess * math.exp(-number / tau)) * math.exp(noise.gauss(0.0, 0.02)))
+            for number, answer in enumerate(answers, start=first)
+        )
+
+    memory.meter.ask = slower
+
+
+@pytest.mark.parametrize(("tau", "most"), [(1.0, 64), (25.0, 128), (100.0, 192)])
+def test_an_arm_is_warmed_up_until_its_speed_is_level(tau, most):
+    """64 requests rule out failures; more follow while the candidate still becomes faster, 200 at most."""
+    memory = MemoryWorld(FASTER)
+    warming(memory, tau)
+    strict(memory)
+    sent = sum(count for manifest, count, _ in memory.meter.asked if manifest == BASELINE_TEXT)
+    assert sent == most
 
 
 def test_what_neither_arm_answers_proves_nothing():
