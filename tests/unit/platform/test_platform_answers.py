@@ -201,3 +201,26 @@ def test_the_watch_asks_for_ids_in_users_part_of_the_cache_and_for_no_log_probab
     ((_, body),) = engine.bodies
     assert not {"cache_salt", "logprobs", "top_logprobs", "return_tokens_as_token_ids"} & set(body)
     assert body["return_token_ids"] and answer == Answer(ids=(1,), text="a")
+
+
+def test_texts_get_the_token_ids_of_their_engine(engine):
+    """Reasoning and calls were rendered from tokens that no text tells."""
+    engine.respond = lambda body: (200, json.dumps({"tokens": [1, 2] if "messages" in body else [5, 6]}))
+    ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}], "tools": [{"type": "function"}]}, 64)
+    rows = [Answer(text="a"), Answer(ids=(9,), text="a"), Answer(text="a", reasoning="hm"), Answer(error="HTTP 500")]
+    first, *others = answers.tokenize(engine.endpoint, [ask] * 4, rows, concurrency=1)
+    assert first == Answer(prompt_ids=(1, 2), ids=(5, 6), text="a", tokenized=True)
+    assert others == rows[1:]
+    assert [body for path, body in engine.bodies if path == "/tokenize"] == [
+        {"model": "svc", "messages": ask.body["messages"], "tools": ask.body["tools"], "add_generation_prompt": True},
+        {"model": "svc", "prompt": "a", "add_special_tokens": False},
+    ]
+
+
+@pytest.mark.parametrize(
+    "respond", [lambda _: (404, "{}"), lambda _: (200, "[]"), lambda _: (200, '{"tokens": ["a"]}')]
+)
+def test_an_engine_that_tokenizes_nothing_leaves_answers_as_they_are(engine, respond):
+    engine.respond = respond
+    ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64)
+    assert answers.tokenize(engine.endpoint, [ask], [Answer(text="a")], concurrency=1) == (Answer(text="a"),)

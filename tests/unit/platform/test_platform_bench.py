@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
+import json
 import os
+import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -27,3 +31,72 @@ def test_a_key_is_sent_to_its_own_server_alone(worker, monkeypatch):
     assert os.environ["OPENAI_API_KEY"] == "of-this-server"
     worker.use_key("")
     assert "OPENAI_API_KEY" not in os.environ
+
+
+@pytest.fixture
+def client(monkeypatch):
+    """The parts of vLLM 0.32's client that are known: it looks its backend up by name for each request, and reads a
+    stream by a handler of the backend's module. A request's two chunks arrive among those of others."""
+    endpoints = ModuleType("scripted_endpoints")
+
+    class StreamedResponseHandler:
+        def add_chunk(self, chunk_bytes):
+            return chunk_bytes.decode().splitlines()
+
+    async def send(request_func_input, pbar=None):
+        handler = endpoints.StreamedResponseHandler()
+        for chunk in request_func_input.chunks:
+            await asyncio.sleep(0)
+            handler.add_chunk(chunk)
+
+    send.__module__ = endpoints.__name__
+    endpoints.StreamedResponseHandler = StreamedResponseHandler
+    monkeypatch.setitem(sys.modules, endpoints.__name__, endpoints)
+    return SimpleNamespace(ASYNC_REQUEST_FUNCS={"openai-chat": send}, endpoints=endpoints)
+
+
+def chunks(prompt_ids, *parts):
+    events = [{"prompt_token_ids": prompt_ids, "choices": []}, *({"choices": [{"token_ids": ids}]} for ids in parts)]
+    return [f"data: {json.dumps(event)}".encode() for event in events]
+
+
+def sent(worker, client, requests, *, asked):
+    tap = worker.TokenTap(client, asked=asked)
+
+    async def every():
+        send = client.ASYNC_REQUEST_FUNCS["openai-chat"]
+        await send(SimpleNamespace(prompt="a", chunks=chunks([1], [99])))  # whether the engine answers
+        await asyncio.gather(*(send(request) for request in reversed(requests)))
+
+    tap.order.extend([*(request.prompt for request in requests), "never sent"])
+    with tap():
+        asyncio.run(every())
+    return tap
+
+
+REQUESTS = [
+    SimpleNamespace(prompt="a", chunks=chunks([1], [5, 6], [7])),
+    SimpleNamespace(prompt="b", chunks=chunks([2], [8])),
+]
+
+
+def test_the_ids_of_each_answer_are_read_out_of_its_stream_when_nothing_is_timed(worker, client, tmp_path):
+    before = client.ASYNC_REQUEST_FUNCS["openai-chat"], client.endpoints.StreamedResponseHandler
+    result = tmp_path / "result.json"
+    result.write_text('{"duration": 1.5}')
+    sent(worker, client, REQUESTS, asked=True).add_to(result)
+    assert json.loads(result.read_text()) == {"duration": 1.5, "token_ids": [[[1], [5, 6, 7]], [[2], [8]], [[], []]]}
+    assert before == (client.ASYNC_REQUEST_FUNCS["openai-chat"], client.endpoints.StreamedResponseHandler)
+
+
+def test_a_client_that_is_not_asked_for_ids_or_has_other_parts_is_left_alone(worker, client, tmp_path):
+    result = tmp_path / "result.json"
+    result.write_text("{}")
+    sent(worker, client, REQUESTS, asked=False).add_to(result)
+    del client.endpoints.StreamedResponseHandler
+    tap = worker.TokenTap(client, asked=True)
+    with tap():
+        pass
+    tap.add_to(result)
+    worker.TokenTap(SimpleNamespace(), asked=True).add_to(result)
+    assert result.read_text() == "{}"

@@ -159,7 +159,9 @@ class TokenTap:
     def add_to(self, result: Path) -> None:
         """Write the ids of prompt and answer of each request into the client's result, in the order of the requests."""
         if self._handler is not None and result.exists():
-            rows = [token_ids(self._messages[text].pop(0)) for text in self.order]
+            # The client may have sent a prompt before, to see whether the engine answers.
+            timed = {text: received[-self.order.count(text) :] for text, received in self._messages.items()}
+            rows = [token_ids((timed.get(text) or [[]]).pop(0)) for text in self.order]
             record = json.loads(result.read_text(encoding="utf-8"))
             result.write_text(json.dumps({**record, "token_ids": rows}), encoding="utf-8")
 
