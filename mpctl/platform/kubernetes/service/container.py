@@ -87,10 +87,14 @@ def _values(container: Json, flag: str) -> Iterator[str]:
 
 
 def argv_of(container: Json) -> tuple[str, ...]:
-    """Command and arguments of a container; vLLM's own where a preset of KServe's evaluates them in a shell."""
+    """Command and arguments of a container; vLLM's own where a preset of KServe's evaluates them in a shell, and where
+    an image starts vLLM with a model in front."""
     if (evaluated := _evaluated_argv(container)) is not None:
         return evaluated
-    return (*(container.get("command") or ()), *(container.get("args") or ()))
+    command, args = container.get("command") or (), container.get("args") or ()
+    if not command and args and not str(args[0]).startswith("-") and starts_vllm(container):
+        command = ("vllm", "serve")
+    return (*command, *args)
 
 
 def _evaluated_argv(container: Json) -> tuple[str, ...] | None:

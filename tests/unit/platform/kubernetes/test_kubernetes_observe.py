@@ -7,13 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mpctl.errors import InputError
+from mpctl.manifest import speculation_of
 from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
     is_draining,
     schedulable_replicas,
 )
-from mpctl.platform.kubernetes.service.container import answers_tls, key_of, matches_expected, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, argv_of, key_of, matches_expected, port_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -295,6 +296,18 @@ def test_cold_start_is_measured_on_pods_that_never_restarted():
 )
 def test_the_engines_port(more, args, port):
     assert port_of(container(args, **more)) == port
+
+
+@pytest.mark.parametrize(
+    ("image", "args", "found"),
+    [
+        ("vllm/vllm-openai:v0.32.0", ["org/target", "--speculative-config.method=ngram"], {"method": "ngram"}),
+        ("vllm/vllm-openai:v0.32.0", ["--model=org/target", "--speculative-config.method=ngram"], {"method": "ngram"}),
+        ("vllm/vllm-openai:v0.32.0", ["org/target"], None),
+    ],
+)
+def test_the_setting_of_an_engine_that_its_image_starts(image, args, found):
+    assert speculation_of(argv_of({"image": image, "args": args})) == found
 
 
 @pytest.mark.parametrize(
