@@ -29,6 +29,8 @@ def keyed(document: Embedded, home: View, values: Any, *, flags: bool) -> Engine
         InputError: a value is a mapping where only its text would reach vLLM, or the mapping is not in block form.
     """
     require_mapping(home)
+    if len(home.pairs()) != len(values):
+        raise home.error("two keys are one to YAML", hint="remove one of them")
     tokens = tuple(
         ArgumentToken(word, home, index, view)
         for index, ((key, view), value) in enumerate(zip(home.pairs(), values.values(), strict=True))

@@ -26,10 +26,17 @@ class Embedded:
 
     @property
     def data(self) -> Any:
-        """The document as YAML types it."""
+        """The document as YAML types it.
+
+        Raises:
+            InputError: another reader of YAML refuses it.
+        """
         import yaml
 
-        return yaml.safe_load(self.holder.text())
+        try:
+            return yaml.safe_load(self.holder.text())
+        except (yaml.YAMLError, ValueError) as error:
+            raise self.holder.error(f"not valid YAML: {error}", hint="write it without tabs and odd dates") from error
 
     def cut(self, text: str, home: View, cut: Cut) -> Cut:
         """A cut of this text as one of the file's ``text``. ``home``: a block mapping, indented as new lines are."""

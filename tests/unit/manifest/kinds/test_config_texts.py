@@ -179,6 +179,9 @@ SECOND = "        - model_loading_config: {model_id: b}\n          engine_kwargs
         (CHAT.replace("max-model-len: 131072", "speculative-config: {method: suffix}"), "Python's text, not as JSON"),
         (CHAT.replace("max-model-len: 131072", "speculative-config: '{method'"), "not valid JSON"),
         (CHAT.replace("max-model-len: 131072", "max-model-len: [a"), "not valid YAML"),
+        (CHAT.replace("max-model-len: 131072", "max-model-len:\t131072"), "not valid YAML"),
+        (CHAT.replace("max-model-len: 131072", "since: 2026-99-99"), "not valid YAML"),
+        (CHAT.replace("max-model-len: 131072", "on: 1\n      yes: 2"), "two keys are one"),
         (CHAT.replace("max-model-len: 131072", "runner: pooling"), "generates no text"),
         (CHAT.replace("Qwen/Qwen3-8B", "BAAI/bge-m3"), "embeds"),
         (
