@@ -18,6 +18,7 @@ _VARIABLE = "VLLM_ADDITIONAL_ARGS"
 _LISTS = ("args", "command", "extraArgs", _VARIABLE)
 _SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 _SEVERAL = ("LeaderWorkerSet", "LLMInferenceService")  # leader and workers are one engine
+_BOTH_ENDS = ("eagle", "eagle3", "mtp", "dflash", "dspark", "draft_model")  # of prefill and decode pods
 
 
 def documents(text: str) -> list[Any] | None:
@@ -57,9 +58,18 @@ def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, 
     if not lines and config is not None and not any(_reads(document, config) for document in right):
         return f"the engine reads no {config}"
     holders = {_holder(place) for place in lines}
-    if len(holders) > 1 and _kind(left[next(iter(lines))[0]]) not in _SEVERAL:
+    both = config is not None and config.get("method") in _BOTH_ENDS
+    if len(holders) > 1 and _kind(left[next(iter(lines))[0]]) not in _SEVERAL and not (both or config is None):
         return f"changed in {len(holders)} objects"
+    if both and any(_is_half(right[number], config) for number in {place[0] for place in lines}):
+        return "the prefill pods do not read the setting"
     return next((why for holder in holders if holder and (why := _judged(left, right, holder, config))), "")
+
+
+def _is_half(document: Any, config: dict[str, Any] | None) -> bool:
+    """Whether an LLMInferenceService has prefill pods without a setting of both ends."""
+    prefill = (document.get("spec") or {}).get("prefill") if _kind(document) == "LLMInferenceService" else None
+    return prefill is not None and config is not None and not _reads(prefill, config)
 
 
 def _judged(left: list[Any], right: list[Any], holder: tuple[Any, ...], config: dict[str, Any] | None) -> str:
@@ -117,8 +127,10 @@ def _plain(document: Any) -> Any:
     if not isinstance(spec, dict):
         return document
     document = copy.deepcopy(document)
-    for key in ("template", "worker"):
-        pod = document["spec"].get(key) or {}
+    prefill = document["spec"].get("prefill")
+    homes = [document["spec"], *([prefill] if isinstance(prefill, dict) else [])]
+    for home, key in ((home, key) for home in homes for key in ("template", "worker")):
+        pod = home.get(key) or {}
         containers = pod.get("containers") or [] if isinstance(pod, dict) else None
         if not isinstance(containers, list):
             continue
@@ -129,7 +141,7 @@ def _plain(document: Any) -> Any:
         env = main.get("env") or []
         main[_VARIABLE] = [one.get("value") for one in env if isinstance(one, dict) and one.get("name") == _VARIABLE]
         main["env"] = [one for one in env if not (isinstance(one, dict) and one.get("name") == _VARIABLE)]
-        document["spec"][key] = {**pod, "containers": containers}
+        home[key] = {**pod, "containers": containers}
     return document
 
 

@@ -161,7 +161,9 @@ def _llm(rng: random.Random) -> list[Any]:
     if rng.random() < 0.2:
         spec["worker"] = {"containers": [{"name": "main", "env": [{"name": "A", "value": "b"}]}]}
     if rng.random() < 0.2:
-        spec["prefill"] = {"replicas": 1, "template": {"containers": [{"name": "main"}]}}
+        spec["prefill"] = {"replicas": 1}
+        if rng.random() < 0.7:
+            spec["prefill"]["template"] = {"containers": [{"name": "main", "args": ["--enforce-eager"]}]}
     return [
         _object("LLMInferenceService", rng.choice(("serving.kserve.io/v1alpha1", "serving.kserve.io/v1alpha2")), spec)
     ]
@@ -200,7 +202,9 @@ def _pool(rng: random.Random) -> list[Any]:
     fields: Data = {"name": "vllm", "image": "ghcr.io/llm-d/llm-d-cuda:v0.9.0", "modelCommand": "vllmServe"}
     if rng.random() < 0.8:
         fields["args"] = _words(rng)
-    return [{"modelArtifacts": {"uri": "hf://org/m"}, "decode": {"containers": [fields]}, "prefill": {"create": False}}]
+    container = {"name": "vllm", "modelCommand": "vllmServe", "args": ["--enforce-eager"]}
+    prefill: Data = rng.choice(({"create": False}, {"containers": [container]}))
+    return [{"modelArtifacts": {"uri": "hf://org/m"}, "decode": {"containers": [fields]}, "prefill": prefill}]
 
 
 def _catalog(rng: random.Random) -> list[Any]:
