@@ -114,11 +114,15 @@ class RoundComparison:
         return judged
 
     def _scored(self, pairs: Sequence[Pair], *, control: bool) -> list[Pair]:
-        """The pairs with the baseline's scores of the candidate's answers that differ. ``control``: nothing measured
-        the baseline's rounding yet, so it scores some of its own answers as well."""
+        """The pairs with the baseline's scores of the candidate's answers that differ, and of its own where a grammar
+        may hold them. ``control``: nothing measured the baseline's rounding yet, so it scores some more of its own."""
         different = [pair.baseline.ids != pair.candidate.ids for pair in pairs]
         own = _CONTROL if control and any(different) else 0
-        mine = self._score([pair.baseline if number < own else None for number, pair in enumerate(pairs)])
+        wanted = [
+            n < own or (differs and p.ask.constrained)
+            for n, (p, differs) in enumerate(zip(pairs, different, strict=True))
+        ]
+        mine = self._score([pair.baseline if want else None for pair, want in zip(pairs, wanted, strict=True)])
         theirs = self._score([p.candidate if differs else None for p, differs in zip(pairs, different, strict=True)])
         return [replace(pair, own=mine, scored=its) for pair, mine, its in zip(pairs, mine, theirs, strict=True)]
 

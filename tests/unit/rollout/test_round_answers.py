@@ -6,11 +6,25 @@ import json
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, TOKENS, WORKLOAD, Behaviour, Crash, MemoryWorld, cycled, plan
+from world import (
+    BASELINE_TEXT,
+    CANDIDATE_TEXT,
+    FASTER,
+    PROMPTS,
+    TOKENS,
+    WORKLOAD,
+    Behaviour,
+    Crash,
+    MemoryWorld,
+    cycled,
+    plan,
+)
 
 from mpctl.experiment.answer_sets import FULL, OFF, QUICK
 from mpctl.experiment.answers import AnswerCheck, Scored
+from mpctl.experiment.prompt_files import CHAT
 from mpctl.experiment.users import Placement
+from mpctl.experiment.workload import Traffic
 from mpctl.gate.rule import Outcome
 from mpctl.methods import Spec
 from mpctl.rollout import runner
@@ -86,6 +100,20 @@ def test_a_wrong_token_of_a_round_refuses(changes):
     assert "position 1, token 99 for 6, 12.0 nats" in outputs(done).message
     alone = changes.get("placement") is not Placement.TURNS
     assert ("it reproduces" in outputs(done).message) is alone
+
+
+@pytest.mark.parametrize(("margin", "ending"), [(12.0, Ending.REJECTED), (0.3, Ending.PROMOTED)])
+def test_the_first_token_that_differs_under_a_grammar_is_judged(margin, ending):
+    world = Rounds(every=3, margin=margin)
+    schema = {"response_format": {"type": "json_object"}}
+    prompts = tuple(CHAT + json.dumps({"messages": [{"role": "user", "content": p}], **schema}) for p in PROMPTS)
+    world.memory.disk.records["workload-1", "workload"] = replace(
+        WORKLOAD, traffic=(Traffic("own", prompts),)
+    ).to_record()
+    world.memory.context = replace(world.memory.context, prompts={"own": prompts})
+    done = world.rollout()
+    assert done.ending is ending
+    assert ("the first token that differs is far from a tie" in outputs(done).message) is (ending is Ending.REJECTED)
 
 
 def test_a_tie_is_none():
