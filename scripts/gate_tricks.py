@@ -17,11 +17,12 @@ import gate_noise
 import numpy as np
 
 from mpctl.errors import MpctlError
-from mpctl.experiment.answers import Level
+from mpctl.experiment.answers import AnswerCheck, AnswerRule, Level, RuleCount
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
-from mpctl.experiment.run import ArmConditions, Burst, Run, combine
+from mpctl.experiment.run import ArmConditions, Burst, PromptSet, Run, combine
+from mpctl.experiment.workload import Traffic
 from mpctl.gate.answers import examine
 from mpctl.gate.arms import require_alike
 from mpctl.gate.assess import is_futile, judge_run
@@ -256,7 +257,7 @@ def other_arm(**changes: object) -> Callable[[int], str]:
         try:
             require_alike({**ARMS, CANDIDATE: replace(ARMS[CANDIDATE], **changes)}, ())  # type: ignore[arg-type]
         except MpctlError as error:
-            return f"refused before the first block: {error}"
+            return f"refused before the first block: {str(error).split(': ', 1)[1]}"
         return "measured"
 
     return judged
@@ -299,6 +300,18 @@ def four_prompts(blocks: list[Block]) -> list[Block]:
     return [replace(block, samples=tuple(map(sample, block.samples))) for block in blocks]
 
 
+def running_number(seed: int) -> Run:
+    """Four prompts with a running number, for an engine that keeps its answers."""
+    prompts = tuple(
+        f"Edit the file below: rename variable {n % 4} to total, keep the rest. Request {n}" for n in range(98)
+    )
+    traffic = Traffic("simulated", prompts)
+    known = PromptSet(traffic.name, traffic.digest(), traffic.count, 0, traffic.alike)
+    suffix = replace(ALIKE, speculation=Spec("suffix", {}), served_tokens=0.0)
+    run = run_of(blocks_of(truth(), seed), prompts={traffic.name: known})
+    return replace(run, arms={BASELINE: ALIKE, CANDIDATE: suffix})
+
+
 def clock_jump(blocks: list[Block]) -> list[Block]:
     """The client's clock jumps by a day in the middle."""
     later = [block for block in blocks if block.repeat >= ROUNDS // 2]
@@ -319,15 +332,23 @@ def cached(baseline: float, candidate: float) -> Callable[[list[Block]], list[Bl
 
 
 def other_texts(share: float) -> Make:
-    """This share of the candidate's greedy texts is another."""
+    """This share of the candidate's greedy texts is another, and the engines give no token ids to score."""
 
     def make(seed: int) -> Run:
-        rng = random.Random(seed)
+        rng, different = random.Random(seed), 0
 
         def sample(s: Sample) -> Sample:
-            return replace(s, text_digest="other") if rng.random() < share else s
+            nonlocal different
+            other = rng.random() < share
+            different += other
+            return replace(s, text_digest="other") if other else s
 
-        return run_of(changed(blocks_of(truth(tpot=0.5), seed), sample=sample))
+        run = run_of(changed(blocks_of(truth(tpot=0.5), seed), sample=sample))
+        count = ROUNDS * PROMPTS
+        rules = {AnswerRule.TOKENS: RuleCount(count, missing="no token ids"), AnswerRule.RENDERING: RuleCount(count)}
+        kinds = {"simulated": count}
+        check = AnswerCheck("rounds", Level.PARSED, count, 1, rules, kinds, count - different)
+        return replace(run, round_answers=check)
 
     return make
 
@@ -469,6 +490,7 @@ TRICKS = (
         "promoted, round 16",
         verdicts(with_candidate(truth(), late_first_tokens)),
     ),
+    Trick("8", "four prompts with a running number, suffix decoding", "promoted", verdicts(running_number), sure=True),
     Trick(
         "9",
         "sampler takes the likeliest token, temperature 0.7",
@@ -521,7 +543,13 @@ TRICKS = (
         verdicts(with_candidate(truth(), four_prompts)),
         sure=True,
     ),
-    Trick("13", "every greedy text is another", "rejected: outputs", verdicts(other_texts(1.0)), sure=True),
+    Trick(
+        "13",
+        "every greedy text is another, engines without token ids",
+        "rejected: outputs",
+        verdicts(other_texts(1.0)),
+        sure=True,
+    ),
     Trick(
         "14",
         "the client's clock jumps by a day, equal arms",
@@ -563,8 +591,8 @@ TRICKS = (
     Trick("S2", "5 % fail on the candidate alone", "promoted 60 %", verdicts(failing(0.0, 0.05))),
     Trick("S2", "8 % fail on the candidate alone", "promoted 22 %", verdicts(failing(0.0, 0.08))),
     Trick("S2", "0.5 % fail on both arms", "-", verdicts(failing(0.005, 0.005))),
-    Trick("S2", "15 % of greedy texts differ", "promoted 44 %", verdicts(other_texts(0.15))),
-    Trick("S2", "20 % of greedy texts differ", "promoted 11 %", verdicts(other_texts(0.2))),
+    Trick("S2", "15 % of greedy texts differ, engines without token ids", "promoted 44 %", verdicts(other_texts(0.15))),
+    Trick("S2", "20 % of greedy texts differ, engines without token ids", "promoted 11 %", verdicts(other_texts(0.2))),
     Trick("S6", "two measurements 8 % apart that overlap in time", "promoted, 0.92x", joined),
     Trick(
         "S8",
