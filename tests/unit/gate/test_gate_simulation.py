@@ -287,8 +287,8 @@ def test_the_table_of_equal_engines_is_printed(capsys):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     measured = [f"12.5={root / 'tests/data/run-demo.json.gz'}"]
-    assert module.main(6, measured) in (0, 1)
-    assert module.main(6, measured, gain=True) in (0, 1)
+    assert module.main(48, measured) in (0, 1)
+    assert module.main(48, measured, gain=True) in (0, 1)
     out = capsys.readouterr().out
     assert "of 1 measurements of equal arms decided" in out
     assert "12.5 s in the median" in out and "of 1 measurements promoted" in out
