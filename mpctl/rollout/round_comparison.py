@@ -71,8 +71,9 @@ class RoundComparison:
             judged = [self._with_ids(pair, answers, baseline, candidate) for pair in self._within_bound(pairs, check)]
             answers.forget(baseline, candidate)
             if pairs:
-                found = replace(self._examined(judged, check), requests=len(prompts), unscored=len(pairs) - len(judged))
-                check = merged(check, found)
+                examined = self._examined(judged, check)
+                unscored = len(pairs) - len(judged)
+                check = merged(check, replace(examined, requests=len(prompts), unscored=unscored))
         return check
 
     def _with_ids(self, pair: Pair, answers: RoundAnswers, baseline: Block, candidate: Block) -> Pair:

@@ -243,10 +243,10 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
 
     def ask(chosen: Sequence[Ask]) -> list[Check]:
         answers = context.meter.ask(endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0)
-        return [first_check(settled[one.digest], answer) for one, answer in zip(chosen, answers, strict=True)]
+        return [first_check(settled[sent.digest], answer) for sent, answer in zip(chosen, answers, strict=True)]
 
     checks = ask(asks)
-    wrong = [one for one, check in zip(asks, checks, strict=True) if check is Check.WRONG]
+    wrong = [sent for sent, check in zip(asks, checks, strict=True) if check is Check.WRONG]
     repeated = ask(wrong * AGAIN).count(Check.WRONG) if wrong else 0
     if repeated:
         raise MpctlError(
