@@ -44,8 +44,9 @@ class LocalRig:
         service = read_service(desired.text, desired.name)
         self.url = f"http://127.0.0.1:{desired.port}"
         self.model, self.token = served_name(service), api_key(service)
-        self._python = desired.python
-        self._faulty_python = platform.directory / "drill-python"
+        self._python, self._faulty_python = desired.python, platform.directory / "drill-python"
+        if self._python == str(self._faulty_python):  # an earlier drill was killed
+            self._python = shlex.split(self._faulty_python.read_text(encoding="utf-8").splitlines()[-1])[1]
         self._file = platform.directory / "drill-fault.json"
 
     def crash(self, fault: tuple[str, ...] = ()) -> None:

@@ -11,6 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from mpctl.app.session.base import Place
+from mpctl.app.session.open import open_session
+from mpctl.cli.terminal import Terminal
+from mpctl.platform.local.processes import STATE_VARIABLE
+from scripts.drills.rig import rig_of
+
 ROOT = Path(__file__).parents[2]
 SCRIPT = {"accept": 0.4, "novel": 0.0, "speculating": {"slow": 1.3}}
 QUICK = ("--requests", "6", "--repeats", "3", "--no-calibrate")
@@ -50,6 +56,27 @@ def test_a_drill_finds_its_faults_and_leaves_the_service_as_it_was(promoted):
     assert promoted.live_text() == before
     whys = [operation["detail"] for operation in promoted.json("history")["operations"]]
     assert whys[1].startswith("watch: WorseDraft: tokens per step 1.0")
+
+
+def test_an_engine_is_made_ready_for_faults_and_the_drill_after_a_killed_one_undoes_it(up, monkeypatch):
+    monkeypatch.setenv(STATE_VARIABLE, str(up.state))
+    session = open_session(Place("local", None), Terminal.of_environment(yes=True), "demo")
+    (plain,) = up.engines()
+
+    def fresh_engine(old):
+        end = time.monotonic() + 60
+        while not (rig_of(session).serves() and up.engines() and up.engines()[0].pid != old.pid):
+            assert time.monotonic() < end
+            time.sleep(0.2)
+        return up.engines()[0]
+
+    rig_of(session).ready_to_plant()
+    ready = fresh_engine(plain)
+    variables = ready.environ()
+    assert variables["PYTHONPATH"].split(":")[0] == str(ROOT / "tests" / "local" / "faulty")
+    assert json.loads(Path(variables["MPCTL_WRONG"]).read_text()) == {}
+    rig_of(session).mend()
+    assert "MPCTL_WRONG" not in fresh_engine(ready).environ()
 
 
 def test_a_restart_replaces_the_engine_while_its_users_ask_and_keeps_every_byte_of_the_spec(promoted):
