@@ -30,7 +30,7 @@ ODD = {
 EAGLE = {"method": "eagle3", "num_speculative_tokens": 3, "model": "/mnt/mpctl/draft"}
 KINDS = (
     "InferenceService", "LLMInferenceService", "ServingRuntime", "ClusterServingRuntime", "ModelDeployment",
-    "Deployment", "StatefulSet", "LeaderWorkerSet", "Values",
+    "Deployment", "StatefulSet", "LeaderWorkerSet", "VLLMRuntime", "DynamoGraphDeployment", "Values",
 )  # fmt: skip
 STAGINGS: dict[str, Callable[[Service], Service]] = {
     "storageUris": lambda service: with_entry(service, "hf://org/draft"),

@@ -34,7 +34,7 @@ def services(rng: random.Random) -> list[Any]:
     """The documents of a file: one service, sometimes with others beside it."""
     made = rng.choice((
         _model, _model, _predictor, _workload, _workload, _group, _llm, _llm, _runtime, _deployment, _stack,
-        _pool, _catalog,
+        _pool, _catalog, _vllm_runtime, _graph,
     ))(rng)  # fmt: skip
     if "kind" in made[0]:
         if rng.random() < 0.15:
@@ -186,6 +186,25 @@ def _deployment(rng: random.Random) -> list[Any]:
     inner: Data = {"engines": [{"name": "main", "members": [member]}]}
     spec = inner if rng.random() < 0.4 else {"template": {"spec": inner}}
     return [_object("ModelDeployment", "modelplane.ai/v1alpha1", spec)]
+
+
+def _vllm_runtime(rng: random.Random) -> list[Any]:
+    config: Data = {"v1": True, "port": 8000, "env": [{"name": "E", "value": rng.choice(_ODD)}]}
+    if rng.random() < 0.7:
+        config["extraArgs"] = _words(rng)
+    spec = {"model": {"modelURL": "org/model", "maxModelLen": 8192}, "vllmConfig": config}
+    return [_object("VLLMRuntime", "production-stack.vllm.ai/v1alpha1", spec)]
+
+
+def _graph(rng: random.Random) -> list[Any]:
+    main = _container(rng, "main")
+    main |= {"command": ["python3", "-m", "dynamo.vllm"], "args": ["--model=org/model", *_words(rng)]}
+    front: Data = {"name": "main", "image": "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.3.1"}
+    components = [
+        {"name": name, "type": name, "podTemplate": {"spec": {"containers": [container]}}}
+        for name, container in (("frontend", front), ("worker", main))
+    ]
+    return [_object("DynamoGraphDeployment", "nvidia.com/v1beta1", {"components": components})]
 
 
 def _stack(rng: random.Random) -> list[Any]:
