@@ -92,12 +92,12 @@ class Watch:
         self._until(lambda: bool(self._users.answers), self._window_s)  # the first answers are slower
         result = Result(self._fault)
         self._phase("before")
-        own = EFFECTS[self._fault].signals
-        if self._watched.assessment.signal in own:  # contention by others passes
-            self._until(lambda: self._watched.assessment.signal not in own, _SETTLED_S)
+        own_signals = EFFECTS[self._fault].signals
+        if self._watched.assessment.signal in own_signals:  # contention by others passes
+            self._until(lambda: self._watched.assessment.signal not in own_signals, _SETTLED_S)
             self._phase("before")
         assessment = self._watched.assessment
-        if assessment.signal in own:
+        if assessment.signal in own_signals:
             return replace(result, failure=f"before the fault: {assessment.signal.value}: {assessment.text}")
         return result
 
@@ -110,20 +110,21 @@ class Watch:
 
     def fallen_back(self, result: Result) -> Result:
         """From a fault until after the fallback. Only findings of the fault's own kind count."""
-        own = EFFECTS[self._fault].signals
+        own_signals = EFFECTS[self._fault].signals
         limit_s = FOUND_S if EFFECTS[self._fault].planted is None else SENTINEL_S
         at, past = self._clock.monotonic(), len(self._events)
 
         def happened(*kinds: str) -> tuple[float, WatchEvent] | None:
             new = self._events[past:]
             return next(
-                ((when, e) for when, e in new if e.kind in kinds and (e.kind != "signal" or e.reason in own)), None
+                ((when, e) for when, e in new if e.kind in kinds and (e.kind != "signal" or e.reason in own_signals)),
+                None,
             )
 
         if self._until(lambda: happened("signal") is not None, limit_s) is None:
             others = {e.reason for _, e in self._events[past:] if e.kind == "signal" and e.finding}
-            found = f"; found was {', '.join(sorted(others))}" if others else ""
-            return replace(result, failure=f"not detected within {limit_s:.0f} s{found}")
+            instead = f"; found was {', '.join(sorted(others))}" if others else ""
+            return replace(result, failure=f"not detected within {limit_s:.0f} s{instead}")
         signal = happened("signal")
         assert signal is not None
         result = replace(result, signal=signal[1].reason, detected_s=signal[0] - at)
@@ -146,7 +147,7 @@ class Watch:
         acted = happened("action", "error")
         if acted is None or acted[1].kind == "error":
             return replace(result, failure=acted[1].text if acted else f"no fallback within {_ACTED_S:.0f} s")
-        if acted[1].text.partition(":")[0] not in own:
+        if acted[1].text.partition(":")[0] not in own_signals:
             return replace(result, failure=f"the watch acted on another finding: {acted[1].text}")
         result = replace(result, action=acted[1].text.rpartition("; ")[2], recovered_s=acted[0] - at)
         self._phase("after")

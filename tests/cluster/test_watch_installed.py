@@ -299,8 +299,8 @@ def answers_are(reason, watch):
     """Wait until the published condition AnswersRight has a reason."""
 
     def look():
-        found = watch.namespace.client.find("speculationstatuses", "demo") or {}
-        rows = found.get("status", {}).get("conditions", [])
+        published = watch.namespace.client.find("speculationstatuses", "demo") or {}
+        rows = published.get("status", {}).get("conditions", [])
         return reason in [row["reason"] for row in rows if row["type"] == "AnswersRight"]
 
     return wait_for(f"answers are {reason}", look, watch, 120)
