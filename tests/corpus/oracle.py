@@ -16,6 +16,7 @@ DRAFT_MOUNT = "/mnt/mpctl/draft"
 _STAGED = ("storageUri", "storageUris", "volumes", "volumeMounts")
 _VARIABLE = "VLLM_ADDITIONAL_ARGS"
 _LISTS = ("args", "command", "extraArgs", _VARIABLE)
+_KEYS = ("speculative-config", "speculative_config")  # in a ConfigMap of KAITO's
 _SHORT = {"--spec-method": "method", "--spec-model": "model", "--spec-tokens": "num_speculative_tokens"}
 _SEVERAL = ("LeaderWorkerSet", "LLMInferenceService")  # leader and workers are one engine
 _BOTH_ENDS = ("eagle", "eagle3", "mtp", "dflash", "dspark", "draft_model")  # of prefill and decode pods
@@ -51,11 +52,17 @@ def _formats(runtime: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _wrong(left: list[Any], right: list[Any], config: dict[str, Any] | None, *, staged: bool) -> str:
     places = list(_changes(left, right, ()))
+    keyed = [place for place in places if place[-1] in _KEYS]
+    for place in keyed:
+        written = _at(right, place[:-1]).get(place[-1])
+        if (_value(written) if isinstance(written, str) else written) != config:
+            return f"{place} is {written}"
+    places = [place for place in places if place not in keyed]
     lines = [place for place in places if _holder(place) is not None]
     others = [p for p in places if p not in lines and not (staged and any(key in _STAGED for key in p))]
     if others:
         return f"changed besides: {others[0]}"
-    if not lines and config is not None and not any(_reads(document, config) for document in right):
+    if not lines and not keyed and config is not None and not any(_reads(document, config) for document in right):
         return f"the engine reads no {config}"
     holders = {_holder(place) for place in lines}
     both = config is not None and config.get("method") in _BOTH_ENDS
@@ -123,6 +130,8 @@ def _kind(document: Any) -> Any:
 
 def _plain(document: Any) -> Any:
     """An LLMInferenceService with its variable for arguments as a field of container ``main``, there or not."""
+    if _kind(document) == "ConfigMap" and isinstance(document.get("data"), dict):
+        return {**document, "data": {key: _parsed(value) for key, value in document["data"].items()}}
     spec = document.get("spec") if _kind(document) == "LLMInferenceService" else None
     if not isinstance(spec, dict):
         return document
@@ -143,6 +152,12 @@ def _plain(document: Any) -> Any:
         main["env"] = [one for one in env if not (isinstance(one, dict) and one.get("name") == _VARIABLE)]
         home[key] = {**pod, "containers": containers}
     return document
+
+
+def _parsed(text: Any) -> Any:
+    """A text of a ConfigMap as data, where it is a mapping in YAML."""
+    data = documents(text) if isinstance(text, str) else None
+    return data[0] if data and len(data) == 1 and isinstance(data[0], dict) else text
 
 
 def _changes(left: Any, right: Any, path: tuple[Any, ...]) -> Iterator[tuple[Any, ...]]:

@@ -84,7 +84,7 @@ class Counts:
         """The counts for a terminal."""
         yield f"texts {self.texts}"
         yield f"{'kind':22}" + "".join(f"{column:>15}" for column in _COLUMNS)
-        for kind in sorted({kind for kind, _ in self.kinds}, key=[*KINDS, "no YAML", "other"].index):
+        for kind in sorted({kind for kind, _ in self.kinds}):
             yield f"{kind:22}" + "".join(f"{self.kinds[kind, column]:15}" for column in _COLUMNS)
         yield f"{'sum':22}" + "".join(f"{self.total(column):15}" for column in _COLUMNS)
         yield "refused:"
