@@ -85,10 +85,12 @@ def _sections(policy: Policy) -> Iterator[str]:
     from mpctl.gate.assess import describe_rules
 
     values, terms = policy.to_record(), policy.terms()
-    shown = {**describe_rules(), "equal load": _EQUAL_LOAD, "all": _ALL, "goodput": _GOODPUT}
-    for rule, description in shown.items():
+    others = {"equal load": _EQUAL_LOAD, "all": _ALL, "goodput": _GOODPUT}
+    for rule, (description, fixed) in (describe_rules() | {name: (text, "") for name, text in others.items()}).items():
         yield rule
         yield _wrapped(description, "  ")
+        if fixed:
+            yield f"  fixed: {fixed}"
         for name, (default, term) in terms.items():
             if term.rule != rule:
                 continue

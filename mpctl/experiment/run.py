@@ -169,6 +169,7 @@ class Run:
     round_answers: AnswerCheck | None = None
     joined: bool = False  # of two measurements: one arm was measured apart from the other, whatever their clocks say
     accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
+    earlier: int = 0  # measurements of the same pair that did not promote
     bursts: Mapping[str, Burst] = field(default_factory=dict)  # by class of traffic, of requests before the rounds
 
     @property

@@ -65,6 +65,12 @@ class ArmOrder(Enum):
         return policy.max_pod_gap
 
 
+def error_left(earlier: int) -> float:
+    """Return the part of the error that a measurement may spend after so many of the same pair: 1/2, 1/6, 1/12 ... All
+    repetitions together have as much as the first, so trying until one decides adds no more than that."""
+    return 1.0 / (earlier * (earlier + 1)) if earlier else 1.0
+
+
 @dataclass(frozen=True)
 class Stages:
     """``gain`` for the time per token; of other figures ``higher`` for those that are better when they are higher,
@@ -78,16 +84,18 @@ class Stages:
     exact: float
 
     @classmethod
-    def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1) -> Stages:
-        """Return the stages of the interim analysis after ``rounds`` of ``planned`` rounds."""
-        gain, guard, loss = policy.gain, policy.guard, policy.loss
-        loss = replace(loss, alpha=loss.alpha / max(cells, 1))
+    def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1, earlier: int = 0) -> Stages:
+        """Return the stages of the interim analysis after ``rounds`` of ``planned`` rounds, where ``earlier``
+        measurements of the same pair did not promote."""
+        part = error_left(earlier)
+        gain = replace(policy.gain, alpha=policy.gain.alpha * part)
+        guard, loss = policy.guard, replace(policy.loss, alpha=policy.loss.alpha * part / max(cells, 1))
         return cls(
             gain=Stage(rounds, planned, below=loss, above=gain),
             higher=Stage(rounds, planned, below=guard, above=loss),
             lower=Stage(rounds, planned, below=loss, above=guard),
             both=Stage(rounds, planned, below=guard, above=guard),
-            exact=policy.side / max(cells, 1) / planned,
+            exact=policy.side * part / max(cells, 1) / planned,
         )
 
 
@@ -386,6 +394,7 @@ class Analysis:
     answers: AnswerCheck | None = None
     round_answers: AnswerCheck | None = None
     accepted: tuple[str, ...] = ()
+    earlier: int = 0  # measurements of the same pair
 
     @classmethod
     def of(
@@ -399,7 +408,8 @@ class Analysis:
         rounds = len({b.repeat for b in blocks}) if rounds is None else rounds
         planned = max(rounds, planned or (source.planned if isinstance(source, Run) else 0), 1)
         cells = sorted({b.cell for b in blocks})
-        stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells))
+        earlier = source.earlier if isinstance(source, Run) else 0
+        stages = Stages.of(policy, rounds=max(rounds, 1), planned=planned, cells=len(cells), earlier=earlier)
         run = source if isinstance(source, Run) else None
         shares = run.shares if run else {}
         fresh = run is not None and run.placement is Placement.TURNS
@@ -435,12 +445,14 @@ class Analysis:
             answers=run.answers if run else None,
             round_answers=run.round_answers if run else None,
             accepted=run.accepted if run else (),
+            earlier=earlier,
         )
 
     @property
     def stages(self) -> Stages:
         """The significance levels of this interim analysis."""
-        return Stages.of(self.policy, rounds=max(self.rounds, 1), planned=self.planned, cells=len(self.cells))
+        rounds, cells = max(self.rounds, 1), len(self.cells)
+        return Stages.of(self.policy, rounds=rounds, planned=self.planned, cells=cells, earlier=self.earlier)
 
     @property
     def machine_time(self) -> Interval | None:

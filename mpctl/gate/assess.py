@@ -30,9 +30,10 @@ _ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
 _FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
 
 
-def describe_rules() -> dict[str, str]:
-    """Return what each rule asks, by its name, in the order in which they are listed."""
-    return {rule.name: rule.asks for rule in RULES}
+def describe_rules() -> dict[str, tuple[str, str]]:
+    """Return what each rule asks in a sentence, and the number that no policy changes of a rule without a limit, by its
+    name, in the order in which they are listed."""
+    return {rule.name: (rule.asks, rule.fixed) for rule in RULES}
 
 
 def assess(analysis: Analysis) -> Verdict:

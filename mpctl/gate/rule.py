@@ -112,7 +112,7 @@ class Rule:
     name: str
     judge: Callable[[Case, Rule], RuleResult]
     limit: str  # the name of its limit in the policy
-    asks: str  # its sentence in `mpctl gate explain`
+    asks: str  # its sentence in `mpctl gate explain`, beside which stands one number: its limit, or ``fixed``
     unit: str = "x"  # of value and limit, see mpctl.formatting.in_unit
     direction: Direction = Direction.MAXIMUM
     label: str = ""  # its figure's name in messages
@@ -123,6 +123,7 @@ class Rule:
     over_all_cells: bool = False  # it may be shown over all cells together
     about_answers: bool = False  # about the answers themselves: no share of the traffic excuses a failure
     guards_speed: bool = False  # while its data is missing, neither arm's speed is its own, and no speed rejects
+    fixed: str = ""  # the number that no policy changes, with its unit, of a rule without a limit of its own
     needs_idle_engines: bool = False  # prompts do not answer it while users are on the engines
 
     def __call__(self, case: Case) -> RuleResult:

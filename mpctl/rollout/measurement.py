@@ -101,6 +101,7 @@ class Measurement:
     target: Callable[[str], MeasuredEngine]
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
+    earlier: int = 0  # measurements of the same pair
     compares: bool = True  # False for one arm that nothing is compared with
     answers: RoundAnswers = field(default_factory=RoundAnswers)
     fidelity: str = QUICK  # how closely the answers of the rounds are compared
@@ -364,6 +365,7 @@ class Measurement:
             answers=load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record),
             round_answers=self._round_answers(),
             accepted=workload.accepted,
+            earlier=self.earlier,
             bursts={kind.name: burst for kind in workload.traffic if (burst := self.burst_of(kind.name)).requests},
         )
 

@@ -82,6 +82,7 @@ class Plan(Record):
     users: UserLoad | None = None  # the load that users brought before; None where nobody read it
     users_share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
     fidelity: str = OFF  # the pass of answers before speed
+    earlier: int = 0  # measurements of the same pair that did not promote, across which the gate's error is spent
     engine: dict[str, str] = field(default_factory=dict)  # what decides its answers besides speculation
 
     @property

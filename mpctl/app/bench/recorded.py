@@ -141,6 +141,7 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
         target=unused,
         placement=operation.plan.placement,
         users=operation.plan.users,
+        earlier=operation.plan.earlier,
     )
     run = measurement.judged()
     if not run.blocks and run.answers is None:

@@ -55,7 +55,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     wanted = request.measurement
     session.load = place_load(wanted.load, wanted.load_pods, session.platform.name, unfinished=unfinished)
     planner, prediction = RolloutPlanner(session, request, change, session.load), None
-    fit = planner.requested(workload, unfinished)
+    fit = planner.requested(workload, unfinished, entries)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
     already = f"{session.title} already runs {change.spec.describe()}"
     if decision.act is Act.ALREADY:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from mpctl.app.bench.recorded import finished_runs
+from mpctl.app.bench.recorded import finished_runs, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.files import read_policy
 from mpctl.app.requests import RolloutRequest
@@ -23,11 +23,13 @@ from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, 
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.methods.preflight.known_bad import PREFIX
-from mpctl.rollout.operation import Operation
+from mpctl.rollout.ledger import Entry
+from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
+from mpctl.rollout.steps.measure import stored_workload, verdict_of
 from mpctl.watch.sentinel import engine_of
 
 AUTO = "auto"
@@ -57,6 +59,7 @@ class Fit:
     reason: str = ""  # for the placement, in sentences
     notes: tuple[str, ...] = ()  # on the capacity
     fidelity: str = QUICK  # the pass of answers before speed
+    earlier: int = 0  # measurements of the same pair
     fullness: str = ""  # why that is the full one without being asked for
 
 
@@ -107,10 +110,11 @@ class RolloutPlanner:
             users=fit.users,
             users_share_percent=fit.users_share_percent,
             fidelity=fit.fidelity,
+            earlier=fit.earlier,
             engine=engine_of(service, change.target.engine, target_name_of(service)),
         )
 
-    def requested(self, workload: Workload, unfinished: Operation | None) -> Fit:
+    def requested(self, workload: Workload, unfinished: Operation | None, entries: Iterable[Entry]) -> Fit:
         """Return what the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
@@ -119,7 +123,14 @@ class RolloutPlanner:
         if self._request.fidelity is None and begun is not None and begun.kind is Kind.ROLLOUT:
             fidelity = begun.fidelity
         fullness = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
-        fit = Fit(workload, Strategy.SIDE_BY_SIDE, self._request.accept_downtime, fidelity=fidelity, fullness=fullness)
+        fit = Fit(
+            workload,
+            Strategy.SIDE_BY_SIDE,
+            self._request.accept_downtime,
+            fidelity=fidelity,
+            fullness=fullness,
+            earlier=self._earlier(workload, entries),
+        )
         if self._request.strategy != AUTO:
             fit = replace(fit, strategy=Strategy(self._request.strategy))
         elif begun is not None and begun.kind is Kind.ROLLOUT:
@@ -128,6 +139,28 @@ class RolloutPlanner:
             return fit
         workload = self._workload_beside_users(workload, begun.placement, begun.users)
         return replace(fit, placement=begun.placement, workload=workload)
+
+    def _earlier(self, workload: Workload, entries: Iterable[Entry]) -> int:
+        """Number of rollouts from the same manifest to the same one whose analyses of the same prompts could have
+        decided and did not promote."""
+        pair = (Manifest.of(self._change.old_text), Manifest.of(self._change.new_text))
+        prompts = {kind.name: kind.digest() for kind in workload.traffic}
+
+        def same_prompts(operation: Operation) -> bool:
+            stored = stored_workload(self._session.store, operation)
+            return stored is None or {kind.name: kind.digest() for kind in stored.traffic} == prompts
+
+        def could_decide(operation: Operation) -> bool:
+            rules = verdict.rules if (verdict := verdict_of(operation)) else ()
+            return any(rule.rule == "time per token" and rule.interval and rule.interval.closed for rule in rules)
+
+        candidates = [
+            operation
+            for operation in rollouts_of(self._session, entries)
+            if (operation.plan.baseline, operation.plan.goal) == pair
+            and operation.ending in (Ending.UNDECIDED, Ending.REJECTED)
+        ]
+        return sum(could_decide(operation) and same_prompts(operation) for operation in candidates)
 
     def _known_risks(self, workload: Workload) -> str:
         """Name what answers are known to break with: agents, hybrid models and combinations of the known-bad rows;

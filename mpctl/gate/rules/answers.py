@@ -151,7 +151,9 @@ def _never(case: Case) -> bool:
 
 def _row(name: AnswerRule, needed: Callable[[Case], bool], asks: str) -> Rule:
     judge = _judged_by(name, needed)
-    return Rule(name.value, judge, "min_scored_answers", asks, "answers", Direction.MINIMUM, about_answers=True)
+    fixed = "" if name is AnswerRule.TOKENS else "0 confirmed faults"
+    minimum = Direction.MINIMUM
+    return Rule(name.value, judge, "min_scored_answers", asks, "answers", minimum, about_answers=True, fixed=fixed)
 
 
 RULES = (
@@ -160,7 +162,8 @@ RULES = (
         _judge_outputs,
         "",
         "The greedy answers of the rounds themselves must have equal token ids, or differ by a tie, as the baseline "
-        "scores them between the rounds. Where the endpoint gives no ids, those of the texts count.",
+        "scores them between the rounds; where the endpoint gives no ids, those of the texts count.",
+        fixed="0 answers that differ by more",
         unit="answers",
         direction=Direction.MINIMUM,
         about_answers=True,
@@ -168,14 +171,14 @@ RULES = (
     _row(
         AnswerRule.TOKENS,
         _always,
-        "The candidate's greedy tokens must be the baseline's choice, or within a tie: the baseline scores the "
-        "candidate's own token ids. What a tie is follows from the baseline's own answers in the same pass.",
+        "The candidate's greedy tokens must be the baseline's choice, or within a tie, by the baseline's score of the "
+        "candidate's own token ids and a tie as wide as in the baseline's own answers.",
     ),
     _row(
         AnswerRule.LAW,
         _when_sampled,
-        "Sampled tokens must be drawn by the baseline's probabilities, and none from outside the nucleus. The e-value "
-        "is valid at any time; it exceeds 200 by chance in at most 1 of 200 passes.",
+        "Sampled tokens must be drawn by the baseline's probabilities, with an e-value of at most 200, and none from "
+        "outside the nucleus.",
     ),
     _row(
         AnswerRule.RENDERING,

@@ -193,11 +193,8 @@ RULES = (
         "errors",
         _judge_errors,
         "max_failed_excess",
-        "The candidate must not fail more requests than the baseline by more than a small share. It passes when the "
-        "upper 95% confidence bound of that share, which holds for all interim analyses together, is at most the "
-        "limit; requests before the rounds, whose times do not count, bring most of the evidence. It fails when the "
-        "failures cannot be chance: if the arms were equal, half of the prompts that one arm alone answered would be "
-        "the candidate's (McNemar's exact test), so a service that fails now and then rejects no candidate.",
+        "The candidate must not fail more requests than the baseline by more than a small share, failures before the "
+        "rounds included; it is rejected only for failures that cannot be chance (McNemar's exact test).",
         about_answers=True,
     ),
     Rule(
@@ -206,13 +203,15 @@ RULES = (
         "",
         "The arms must differ in speculation alone: the same model, device, engine version, served context and "
         "arguments, as far as they are known.",
+        fixed="0 differences, but for those that --accept-difference names",
         guards_speed=True,
     ),
     Rule(
         "open loop",
         _judge_open_loop,
         "",
-        "With --rate a block must be long enough for a queue to form: ten times the requests that are in flight.",
+        "With --rate a block must be long enough for a queue to form.",
+        fixed=f"{_QUEUE_FACTOR} requests of a block for each that is in flight",
         unit="prompts",
         direction=Direction.MINIMUM,
         guards_speed=True,
@@ -236,16 +235,14 @@ RULES = (
         "tokens",
         _judge_tokens,
         "max_token_gap",
-        "The engine must count the tokens of its answers' usage records; otherwise something else used that arm. "
-        "Foreign requests change the candidate's tokens per step and slow the arm down.",
+        "The engine must count the tokens of its answers' usage records; otherwise something else used that arm.",
         needs_idle_engines=True,
     ),
     Rule(
         "length",
         _judge_length,
         "max_length_ratio",
-        "Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster. Sampled "
-        "answers differ by chance and have a wider limit.",
+        "Answers must be as long as the baseline's: speed is judged per token, and longer answers look faster.",
         direction=Direction.EITHER_WAY,
         figure="length_ratio",
         about_answers=True,

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl import formatting
+from mpctl.gate.analysis import error_left
 from mpctl.gate.rule import (
     Case,
     Direction,
@@ -27,6 +28,8 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
     estimate is a gain."""
     threshold = rule.threshold(case)
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
+    if case.analysis.earlier:
+        alone = replace(alone, message=f"{alone.message}; {_repetition(case.analysis.earlier)}")
     if alone.outcome is not Outcome.UNDECIDED or overall is None or alone.value is None or alone.value >= limit:
         return alone
     if not overall.below(limit, strictly=True) or contradicting_stalls(case, threshold):
@@ -36,6 +39,11 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
         f"together, {formatting.ratio(overall.value)}, {formatting.confidence(overall)}"
     )
     return replace(alone, outcome=Outcome.PASS, message=text, needed=None)
+
+
+def _repetition(earlier: int) -> str:
+    before = "an earlier measurement" if earlier == 1 else f"{earlier} earlier measurements"
+    return f"{before} of the same pair did not promote, so this one spends {error_left(earlier):.1%} of the error"
 
 
 def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
@@ -91,8 +99,8 @@ RULES = (
         "time per token",
         _judge_time_per_token,
         "max_time_per_token_ratio",
-        "A gain must be shown: time per output token of whole requests, prompt by prompt. With several cells it may be "
-        "shown over all of them together, in a cell whose own estimate is a gain.",
+        "A gain must be shown in the time per output token of whole requests, prompt by prompt; with several cells it "
+        "may be shown over all of them together, in a cell whose own estimate is a gain.",
         label="time-per-token ratio",
         figure="time_per_token_ratio",
         strictly=True,

@@ -67,6 +67,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
         target=target,
         placement=plan.placement,
         users=plan.users,
+        earlier=plan.earlier,
         answers=context.round_answers.setdefault(operation.id, RoundAnswers()),
         fidelity=plan.fidelity,
     )

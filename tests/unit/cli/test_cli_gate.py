@@ -20,9 +20,29 @@ def test_every_rule_and_limit_is_explained_with_its_source(cli):
     done = cli("gate", "explain")
     assert (done.code, done.err) == (0, "")
     words = " ".join(done.out.split())
-    for rule, asks in describe_rules().items():
+    for rule, (asks, fixed) in describe_rules().items():
         assert f"\n{rule}\n" in f"\n{done.out}"
         assert asks in words
+        assert fixed in done.out
+
+
+def test_each_rule_is_one_sentence_and_one_number():
+    """The number is a limit of the policy that belongs to the rule, or one that no policy changes; the page on the gate
+    has the same number in the rule's row."""
+    page = Path(__file__).parents[3].joinpath("docs/explanation/gate.md").read_text(encoding="utf-8")
+    rows = [row.split(" | ") for row in page.splitlines() if row.startswith("| ")]
+    for rule, (asks, fixed) in describe_rules().items():
+        assert asks.endswith(".") and ". " not in asks, rule
+        limits = [default for default, term in Policy.terms().values() if term.rule == rule]
+        assert bool(limits) != bool(fixed), rule
+        (shown,) = [row[-1] for row in rows if rule in row[0].removeprefix("| ").split(", ")]
+        numbers = {float(fixed.split()[0])} if fixed else set(limits)
+        assert numbers & {float(text) for text in re.findall(r"[\d.]+", shown)}, rule
+
+
+def test_limits_without_a_rule_are_explained_too(cli):
+    done = cli("gate", "explain")
+    words = " ".join(done.out.split())
     for name, (_, term) in Policy.terms().items():
         assert f"\n  {name}: " in done.out
         assert term.source.split()[0] in words

@@ -40,7 +40,7 @@ analysis, verdict = judge_run(make_run(), planned=30)
 missing = RuleResult(Outcome.MISSING, "no data", rule="tokens")
 cell = CellVerdict(verdict.cells[0].cell, 1.0, Outcome.UNDECIDED, (missing, judged))
 chance = decision_chance(analysis, Verdict(Outcome.UNDECIDED, (cell,)))
-print(json.dumps([verdict.outcome, judged.outcome, describe_rules()["round size"], chance == LEAST_CHANCE]))
+print(json.dumps([verdict.outcome, judged.outcome, describe_rules()["round size"][0], chance == LEAST_CHANCE]))
 """
 
 
