@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from mpctl.experiment.pairing import STALL
-from mpctl.gate.analysis import TRIM
+from mpctl.gate.analysis import TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import SHARE_TAIL
@@ -243,11 +243,14 @@ def verdicts(
     before: Times | None = None,
     *,
     pod_gap: float = POLICY.max_pod_gap,
+    repetition: int = 0,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Outcome (1 promote, -1 reject, 0 undecided) and rounds of each measurement. ``before``: stalls among the requests
-    before the rounds, and the sum of their times over the usual one; None where none stalled."""
-    total = base[0].shape[1]
-    gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, POLICY.loss)
+    before the rounds, and the sum of their times over the usual one; None where none stalled. ``repetition``: earlier
+    measurements of the same pair."""
+    total, part_left = base[0].shape[1], error_left(repetition)
+    gain, loss = (replace(error, alpha=error.alpha * part_left) for error in (POLICY.gain, POLICY.loss))
+    gap_margin, losses = max(pod_gap, 1e-12), nominal_levels(total, loss)
     limits = {"time": math.log(POLICY.max_time_per_token_ratio), "throughput": -math.log(POLICY.min_throughput_ratio)}
     limits |= {"tpot": math.log(POLICY.max_tpot_ratio), "ttft": math.log(POLICY.max_ttft_ratio)}
     limits |= {"e2e": math.log(POLICY.max_e2e_ratio)}
@@ -268,7 +271,7 @@ def verdicts(
             mean, spread, freedom = trimmed(rounded[name], how.trim_time if name == "time" else how.trim)
             margin = gap_margin * part[0][0].mean((1, 2)) if name == "ttft_ms" else math.log1p(gap_margin)
             gap, count = limit - mean, look - 1
-            alpha = POLICY.gain if name == "time" else POLICY.guard
+            alpha = gain if name == "time" else POLICY.guard
             to_pass, to_fail = (
                 np.hypot(stdtrit(freedom, 1 - level) * spread / math.sqrt(count), margin)
                 for level in (nominal_levels(total, alpha)[look - 1], losses[look - 1])
@@ -282,8 +285,8 @@ def verdicts(
                 passes = np.where(
                     asked, np.minimum(passes, chance(shown(gap, margin), spread, count, total, alpha)), passes
                 )
-                loss = chance(shown(-gap, margin), spread, count, total, POLICY.loss)
-                fails = np.where(asked, np.maximum(fails, loss), fails)
+                rejected = chance(shown(-gap, margin), spread, count, total, loss)
+                fails = np.where(asked, np.maximum(fails, rejected), fails)
         found = np.where(failed, -1, np.where(passed, 1, 0))
         futile = (found == 0) & (np.maximum(passes, fails) < LEAST_CHANCE) & (FUTILE_FROM * total <= look < total)
         ended = (found != 0) | futile

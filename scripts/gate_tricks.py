@@ -171,8 +171,17 @@ def in_numpy(pod_gap: float, attempts: int = 1, **kind: object) -> Callable[[int
     def judged(repetitions: int) -> str:
         noise, count = truth(**kind), 10 * repetitions
         before = gate_noise.sent_before(noise, count, np.random.default_rng(31))
-        outcomes, used = gate_noise.verdicts(*gate_noise.measured(noise, count, 29), before=before, pod_gap=pod_gap)
-        outcomes = outcomes.reshape(-1, attempts)
+        arms = gate_noise.measured(noise, count, 29)
+        tries = [
+            gate_noise.verdicts(
+                *(tuple(times[number::attempts] for times in arm) for arm in arms),
+                before=tuple(stalls[number::attempts] for stalls in before),
+                pod_gap=pod_gap,
+                repetition=number,
+            )
+            for number in range(attempts)
+        ]
+        outcomes, used = (np.stack(figures, 1) for figures in zip(*tries, strict=True))
         first = outcomes[np.arange(len(outcomes)), (outcomes != 0).argmax(1)]
         after = f"; {used.mean():.0f} rounds" if attempts == 1 else ""
         return f"promoted {(first == 1).mean():.1%}, rejected {(first == -1).mean():.1%}{after}"
