@@ -74,6 +74,10 @@ def sent(worker, client, requests, *, asked):
     return tap
 
 
+def named(result):
+    return SimpleNamespace(result_dir=str(result.parent), result_filename=result.name)
+
+
 REQUESTS = [
     SimpleNamespace(prompt="a", chunks=chunks([1], [5, 6], [7])),
     SimpleNamespace(prompt="b", chunks=chunks([2], [8])),
@@ -84,7 +88,7 @@ def test_the_ids_of_each_answer_are_read_out_of_its_stream_when_nothing_is_timed
     before = client.ASYNC_REQUEST_FUNCS["openai-chat"], client.endpoints.StreamedResponseHandler
     result = tmp_path / "result.json"
     result.write_text('{"duration": 1.5}')
-    sent(worker, client, REQUESTS, asked=True).add_to(result)
+    sent(worker, client, REQUESTS, asked=True).add_to(named(result))
     assert json.loads(result.read_text()) == {"duration": 1.5, "token_ids": [[[1], [5, 6, 7]], [[2], [8]], [[], []]]}
     assert before == (client.ASYNC_REQUEST_FUNCS["openai-chat"], client.endpoints.StreamedResponseHandler)
 
@@ -92,11 +96,11 @@ def test_the_ids_of_each_answer_are_read_out_of_its_stream_when_nothing_is_timed
 def test_a_client_that_is_not_asked_for_ids_or_has_other_parts_is_left_alone(worker, client, tmp_path):
     result = tmp_path / "result.json"
     result.write_text("{}")
-    sent(worker, client, REQUESTS, asked=False).add_to(result)
+    sent(worker, client, REQUESTS, asked=False).add_to([])
     del client.endpoints.StreamedResponseHandler
     tap = worker.TokenTap(client, asked=True)
     with tap():
         pass
-    tap.add_to(result)
-    worker.TokenTap(SimpleNamespace(), asked=True).add_to(result)
+    tap.add_to([])
+    worker.TokenTap(SimpleNamespace(), asked=True).add_to([])
     assert result.read_text() == "{}"

@@ -86,7 +86,7 @@ def serve(requests: queue.Queue[dict[str, Any]], answers: BenchAnswers) -> None:
                     to_this_user(request.get("same_user_port")),
                 ):
                     client.main(options)
-                tap.add_to(Path(options.result_dir) / options.result_filename)
+                tap.add_to(options)
                 answer = {"ok": True, "waited": sum(waited)}
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the client raises is its answer
             answer = {"error": f"{type(error).__name__}: {error}"}
@@ -156,9 +156,13 @@ class TokenTap:
         finally:
             self._functions[BACKEND], self._module.StreamedResponseHandler = send, known  # type: ignore[union-attr]
 
-    def add_to(self, result: Path) -> None:
-        """Write the ids of prompt and answer of each request into the client's result, in the order of the requests."""
-        if self._handler is not None and result.exists():
+    def add_to(self, options: Any) -> None:
+        """Write the ids of prompt and answer of each request into the result that the client's options name, in the
+        order of the requests."""
+        if self._handler is None:
+            return
+        result = Path(options.result_dir) / options.result_filename
+        if result.exists():
             # The client may have sent a prompt before, to see whether the engine answers.
             timed = {text: received[-self.order.count(text) :] for text, received in self._messages.items()}
             rows = [token_ids((timed.get(text) or [[]]).pop(0)) for text in self.order]
