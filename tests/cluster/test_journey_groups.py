@@ -37,7 +37,7 @@ spec:
           command: [sh, -c, "ray start --address=$(LWS_LEADER_ADDRESS):6379 --block"]
           resources: {requests: {cpu: 100m, memory: 1Gi}}
 """
-QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local")
+QUICK = ("--requests", "4", "--repeats", "8", "--max-tokens", "16", "--load", "local", "--fidelity", "quick")
 
 
 @pytest.fixture

@@ -3,24 +3,28 @@
 import json
 import os
 import sys
+from datetime import datetime
+from itertools import zip_longest
 from pathlib import Path
 
 import pytest
 
-from mpctl.experiment.answers import AnswerCheck, AnswerRule
+from mpctl.experiment.answer_sets import _call, _document, _Picker, _session
+from mpctl.experiment.answers import AnswerCheck, AnswerRule, Level
 from mpctl.gate.answer_forms import invalid_kinds
+from mpctl.rollout.ledger import read_ledger
 
 from .answer_bench import MODEL, PARSERS, Planted, refusals, running
-from .conftest import DEMO, ROOT
+from .conftest import DEMO, LAX, ROOT
 
 ROUNDS = ("--requests", "4", "--repeats", "2", "--max-tokens", "64", "--no-calibrate")
 TEXTS = ("Call the tool", "Return this record", "Repeat rule", "The rules of the store", "def ")
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # minutes of real engines
 
 
-def check(engine):
-    """The last pass that the service's records hold."""
-    passes = sorted(engine.service.glob("operations/*/answers.json"), key=lambda path: path.stat().st_mtime)
+def check(engine, name="answers"):
+    """The last comparison of answers that the service's records hold."""
+    passes = sorted(engine.service.glob(f"operations/*/{name}.json"), key=lambda path: path.stat().st_mtime)
     return AnswerCheck.from_record(json.loads(passes[-1].read_text()))
 
 
@@ -49,6 +53,71 @@ def test_a_method_with_the_targets_answers_passes_every_rule_that_can_run(engine
     assert set(passed.skipped) == {"tools"}  # the demo's engine parses none
     assert not leaked(engine, done)
     engine("rollback", timeout=900)
+
+
+def mixed(path, *, tools):
+    """Requests with schemas and turns of sessions, and with ``tools`` of calls, in a file of prompts."""
+    pick = _Picker("mixed traffic")
+    sessions = [body for _ in range(8) for body in _session(pick, 512, 3)[:-1]]
+    documents = [_document(pick, number) for number in range(24)]
+    calls = [_call(pick, number) for number in range(24 if tools else 0)]
+    lines = [json.dumps(body) for turn in zip_longest(sessions, documents, calls) for body in turn if body]
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+LENGTHS = "max_length_ratio: 1000\nmax_sampled_length_ratio: 1000\n"  # of two rounds
+METHODS = {
+    "ngram": (MODEL, ()),
+    "suffix": (MODEL, ()),
+    "eagle3": (DEMO / "model", ("--draft", str(DEMO / "eagle3"))),
+    "draft_model": (DEMO / "model", ("--draft", str(DEMO / "draft"))),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_promoted_on_mixed_traffic_greedy_and_sampled_one_and_eight_at_once(engine, tmp_path, method):
+    """Prints a row of the table in docs/explanation/answers.md."""
+    model, options = METHODS[method]
+    tool = type(engine)(tmp_path, {**engine.environment, "MPCTL_STATE_DIR": str(tmp_path / "state")})
+    manifest = tool.manifest(model=str(model))
+    if model == MODEL:
+        parsers = ", ".join(PARSERS)
+        manifest.write_text(manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]"))
+    file = mixed(tmp_path / "mixed.jsonl", tools=model == MODEL)
+    tool("local", "up", "-f", str(manifest), timeout=900)
+    load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48", "--no-calibrate", "--reuse-prompts")
+    cells = ("--concurrency", "1,8", "--temperature", "0,0.7")
+    traffic = ("--prompts", "edits", "--prompts", "fresh", "--prompts", f"mixed={file}")
+    wide = tool.policy(
+        f"{LAX}min_tokens_per_step: 0\nmax_repeated: 1\nmax_cache_gap: 1\nmin_first_acceptance: 0\n{LENGTHS}"
+    )
+    try:
+        done = tool(
+            "rollout", "--spec", method, *options, *load, *cells, *traffic, "--fidelity", "quick", "--policy", wide,
+            code=None, timeout=900,
+        )  # fmt: skip
+        passed, rounds = check(tool), check(tool, "answers-rounds")
+        entries = read_ledger((tool.service / "ledger.jsonl").read_text(), where=method)
+        seconds = {name: spent(entries, name) for name in ("answers", "measure")}
+        sys.stdout.write(
+            f"| {method} | {'promoted' if done.returncode == 0 else done.returncode} | {passed.requests} + "
+            f"{passed.scored} scored | {seconds['answers']:.0f} s | {rounds.requests}, {rounds.equal} equal, "
+            f"{rounds.tied} tied, {rounds.unscored} unscored | {rounds.scored} | {seconds['measure']:.0f} s |\n"
+        )
+        assert done.returncode == 0, done.stdout
+        assert not [f for part in (passed, rounds) for f in part.findings if f.confirmed]
+        assert rounds.level is Level.IDS
+        assert not leaked(tool, done)
+    finally:
+        tool("local", "down", "--all", "--orphans", "--force", code=None)
+
+
+def spent(entries, step):
+    """Seconds until a step was done after the one before."""
+    times = [datetime.fromisoformat(e.at) for e in entries]
+    done = next(n for n, e in enumerate(entries) if e.step == step)
+    return (times[done] - times[done - 1]).total_seconds()
 
 
 def test_streaming_parsers_of_tools_and_thoughts_pass_with_ngram(engine, tmp_path):
