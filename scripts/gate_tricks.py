@@ -74,13 +74,13 @@ def run_of(blocks: Iterable[Block], *, policy: Policy | None = None, **changes: 
     return replace(run, **changes)  # type: ignore[arg-type]
 
 
-def ended(run: Run, *, to_the_end: bool = False) -> tuple[Verdict, int]:
-    """The verdict of a measurement and its round, as its plan ends it; ``to_the_end``: also where it is futile."""
+def ended(run: Run) -> tuple[Verdict, int]:
+    """The verdict of a measurement and its round, as its plan ends it."""
     policy = Policy.from_record(run.policy)
     for look in range(FEWEST, run.planned + 1):
         part = replace(run, blocks=tuple(block for block in run.blocks if block.repeat < look))
         analysis, verdict = judge_run(part, policy, rounds=look, planned=run.planned)
-        if verdict.outcome is not Outcome.UNDECIDED or (not to_the_end and is_futile(analysis, verdict)):
+        if verdict.outcome is not Outcome.UNDECIDED or is_futile(analysis, verdict):
             break
     return verdict, look
 
