@@ -141,7 +141,7 @@ def measured(truth: Truth, count: int, seed: int) -> tuple[Times, Times]:
 
 def coins(count: int, rounds_: int, rng: np.random.Generator) -> NDArray[np.bool_]:
     """The tosses of mpctl.experiment.workload.round_order."""
-    allowed = np.array([toss for toss in range(256) if 2 <= toss.bit_count() <= 6])
+    allowed = np.array([toss for toss in range(256) if toss >> 1 not in (0, 127)])
     tosses = rng.choice(allowed, (count, -(-rounds_ // 8), 1))
     return np.asarray((tosses >> np.arange(8) & 1).reshape(count, -1)[:, :rounds_] == 1)
 

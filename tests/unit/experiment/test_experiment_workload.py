@@ -207,10 +207,10 @@ def test_a_coin_decides_which_arm_goes_first():
 
 @few
 @given(st.text(), st.integers(0, 20))
-def test_of_eight_coins_two_show_each_side(seed, group):
+def test_of_eight_coins_the_last_seven_do_not_agree(seed, group):
     """Seven that agree leave what the first place in a round costs without a spread."""
-    first = first_arms(seed, rounds=8 * (group + 1))[-8:]
-    assert 2 <= first.count("a") <= 6
+    first = first_arms(seed, rounds=8 * (group + 1))[-7:]
+    assert 1 <= first.count("a") <= 6
 
 
 def test_an_interrupted_measurement_keeps_its_order_and_another_has_its_own():
