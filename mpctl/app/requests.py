@@ -346,7 +346,7 @@ class RolloutRequest:
     fidelity: str | None = _measurement(
         "--fidelity",
         type=FIDELITIES,
-        help="Compare answers before speed (default: quick; full for agents, hybrid models and known-bad releases).",
+        help="Compare answers before speed (default: quick; full for agents, hybrids and known-bad).",
     )
     strategy: str = _execution(
         "--strategy",
