@@ -137,6 +137,11 @@ def _moe(_: str) -> Feature:
     return lambda _spec, facts: "default" if facts.target_moe is None else _use(facts.target_moe)
 
 
+def _prefill_edited(_: str) -> Feature:
+    """The pods that fill prompts get the same draft."""
+    return lambda _spec, facts: _use(bool(facts.prefill_ends))
+
+
 # A feature of a row is one of these names, or NAME=ARGUMENT.
 FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
     "draft-context-shorter": _short_draft,
@@ -148,6 +153,7 @@ FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
     "lookup-min-below": _short_lookup,
     "moe": _moe,
     "pipeline-parallel": _parallel(*PIPELINE),
+    "prefill-edited": _prefill_edited,
     "prefix-caching": _prefix_caching,
     "reasoning": _text("--reasoning-parser"),
     "runner": _runner,

@@ -17,7 +17,7 @@ from mpctl.methods.spec import from_config
 from mpctl.methods.versions import parse_version, show
 
 # NIXL_CONNECTOR_VERSION, by the release.
-_CONNECTOR = MappingProxyType({"0.32.0": 14})
+_CONNECTOR = MappingProxyType({"0.32.0": 14, "0.33.0": 15})
 _FACTORS = 12
 _DTYPES = MappingProxyType({"half": "float16", "float": "float32"})
 

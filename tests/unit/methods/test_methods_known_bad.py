@@ -14,9 +14,11 @@ from mpctl.estimate import describe_model, facts_of
 from mpctl.manifest import load
 from mpctl.methods import METHODS, ServiceFacts, build, preflight_findings
 from mpctl.methods.preflight.known_bad import FEATURES, KnownBadRow, read_known_bad, shipped_known_bad
+from mpctl.methods.preflight.nixl import KvEnd
 from tests.corpus.known_bad import CONFIGS, inside, outside, severity
 
 RECIPES = Path(__file__).parent / "known_good_recipes.txt"
+_NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 # Outcomes of the shipped rows at the release that each was last seen in: change them with the rows.
 _REFUSED = "kb01 kb02 kb03 kb04 kb06 kb08 kb17 kb21 kb23 kb25 kb34 kb64 kb72 kb73 kb76"
 # Rows of any model and feature whose fault depends on requests alone are listed only, as are those of other engines.
@@ -197,6 +199,14 @@ def test_what_keeps_a_fault_away_silences_its_row() -> None:
     assert "kb25" not in _ids([*prefix, "--mamba-cache-mode", "align"], "mtp", "0.20.0", "mamba2")
 
 
+@pytest.mark.parametrize("prefill", [(), (KvEnd(),)])
+def test_a_pair_of_which_both_ends_are_edited_has_no_draft_on_one_end_alone(prefill: tuple[KvEnd, ...]) -> None:
+    spec = build("mtp", sets=("num_speculative_tokens=1",))[0]
+    facts = ServiceFacts("0.27.1", target_name="org/m", argv=(_NIXL,), prefill_ends=prefill)
+    found = {finding.id for finding in shipped_known_bad().findings(spec, facts)}
+    assert ("known-bad-kb69" in found) == (not prefill)
+
+
 def test_prefix_caching_by_default_warns_where_the_flag_refuses() -> None:
     spec, known_bad = build("mtp", sets=("num_speculative_tokens=1",))[0], shipped_known_bad()
     facts = ServiceFacts("0.24.0", target_name="Qwen/Qwen3.6-27B", argv=(), prefix_caching=True)
@@ -245,9 +255,6 @@ def test_a_row_that_cannot_be_read_is_named_with_its_line(text: str, message: st
     with pytest.raises(InputError, match=re.escape(message)) as refused:
         read_known_bad(file, "mine.yaml")
     assert "mine.yaml:6" in str(refused.value)
-
-
-_NIXL = '--kv-transfer-config={"kv_connector":"NixlConnector","kv_role":"kv_both"}'
 
 
 @pytest.mark.parametrize(
