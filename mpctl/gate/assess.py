@@ -19,6 +19,7 @@ from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 from mpctl.gate.rules import RULES, rule_named
+from mpctl.gate.rules.figures import is_beyond
 from mpctl.gate.rules.users import judge_traffic
 from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
@@ -130,7 +131,7 @@ def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
     """Return whether an undecided rule's estimate is beyond its limit."""
     if result.value is None or result.limit is None:
         return False
-    return rule.is_bad(result.value, result.limit) if rule is not None else result.value > result.limit
+    return is_beyond(rule.direction, result.value, result.limit) if rule is not None else result.value > result.limit
 
 
 def _chances_of_rule(c: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:

@@ -1,24 +1,17 @@
-"""A rule of the gate: its input, its row, its result, and the comparison of an interval with a limit.
-
-A rule passes when the whole interval is on the good side of its limit, fails when the whole of it is on the bad side,
-and is undecided while the limit lies inside.
-"""
+"""A rule of the gate: its input, its row and its result."""
 
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
-from mpctl import formatting
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import ArmConditions, Calibration, PromptSet
-from mpctl.gate.analysis import SETTLED_FROM, Analysis, ArmOrder, Comparison, Stages
+from mpctl.gate.analysis import Analysis, Comparison, Stages
 from mpctl.gate.policy import Policy
 from mpctl.stats.confidence import Interval, excess_interval
-from mpctl.stats.sequential import rounds_to_show
 
 
 class Outcome(StrEnum):
@@ -129,90 +122,6 @@ class Rule:
     def __call__(self, case: Case) -> RuleResult:
         return replace(self.judge(case, self), rule=self.name)
 
-    def threshold(self, case: Case, *, detail: str = "") -> Threshold:
-        """Return its limit; ``detail``: printed after the value."""
-        return Threshold(self, getattr(case.policy, self.limit), self.figure, self.unit, detail)
-
-    def is_bad(self, value: float, limit: float) -> bool:
-        """Return whether a value is beyond a limit."""
-        match self.direction:
-            case Direction.MINIMUM:
-                return value < limit
-            case Direction.EITHER_WAY:
-                return not 1.0 / limit <= value <= limit
-        return value > limit
-
-
-@dataclass(frozen=True)
-class Threshold:
-    """A rule's limit in one cell."""
-
-    rule: Rule
-    limit: float
-    figure: str
-    unit: str
-    detail: str
-
-    @property
-    def minimum(self) -> bool:
-        """True when a figure passes above the limit."""
-        return self.rule.direction is Direction.MINIMUM
-
-    @property
-    def text(self) -> str:
-        """The limit in words: ``at least 0.95x``."""
-        strict, loose = ("above", "at least") if self.minimum else ("below", "at most")
-        return f"{strict if self.rule.strictly else loose} {formatting.limit(self.limit, self.unit)}"
-
-    def outcome(self, interval: Interval) -> Outcome:
-        """Return on which side of the limit the interval lies: pass, fail or undecided."""
-        good, bad = (interval.above, interval.below) if self.minimum else (interval.below, interval.above)
-        if good(self.limit, strictly=self.rule.strictly):
-            return Outcome.PASS
-        return Outcome.FAIL if bad(self.limit, strictly=True) else Outcome.UNDECIDED
-
-
-def judge_interval(case: Case, rule: Rule) -> RuleResult:
-    """Judge the interval of a rule's figure."""
-    return judge_threshold(case, rule.threshold(case))
-
-
-def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
-    """Judge the interval of a threshold's figure."""
-    c, label = case.comparison, threshold.rule.label
-    interval = c.intervals.get(threshold.figure)
-    n = min(c.baseline.requests, c.candidate.requests)
-    limit, unit = threshold.limit, threshold.unit
-    if interval is None or not math.isfinite(interval.value):
-        return RuleResult(Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit)
-    outcome = threshold.outcome(interval)
-    needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
-    if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
-        outcome, advice = Outcome.UNDECIDED, stalls
-    text = (
-        f"{label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
-        f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
-        f"({threshold.text}){_not_in_turns(case)}{advice}"
-    )
-    return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
-
-
-def _not_in_turns(case: Case) -> str:
-    if case.comparison.order is not ArmOrder.SEPARATE:
-        return ""
-    most = formatting.limit(case.policy.max_drift, "share")
-    return f"; widened by {most}, for what the machine may have changed between the arms"
-
-
-def contradicting_stalls(case: Case, threshold: Threshold) -> str:
-    """Say what the figure may be with every stall and round, where that is beyond the limit: stalls of one arm alone
-    are no noise, and a few that were seen may be a sample of more. Empty where it is not."""
-    figure = case.comparison.figures.get(threshold.figure)
-    pooled = figure.pooled if figure is not None else None
-    if pooled is None or not threshold.rule.is_bad(pooled, threshold.limit):
-        return ""
-    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(pooled, threshold.unit)}"
-
 
 def judge_estimate(value: float | None, interval: Interval | None, limit: float) -> Outcome:
     """Judge a figure that passes by its estimate: at or above the limit it passes, and it fails only when its whole
@@ -223,31 +132,6 @@ def judge_estimate(value: float | None, interval: Interval | None, limit: float)
         return Outcome.PASS
     below = interval is not None and interval.below(limit, strictly=True)
     return Outcome.FAIL if below else Outcome.UNDECIDED
-
-
-def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
-    """Return the requests per arm that would probably decide, and the advice in words."""
-    c, policy = case.comparison, case.policy
-    figure = c.figures.get(threshold.figure)
-    if figure is None or not math.isfinite(figure.trimmed.spread):
-        return None, "; one round does not show how much rounds differ"
-    limit = threshold.limit
-    gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
-    alpha = figure.stage.below if gap > 0 else figure.stage.above
-    rounds = rounds_to_show(
-        figure.gap(abs(gap)), figure.trimmed.spread, alpha, policy.power, trim=figure.trim, settled=SETTLED_FROM
-    )
-    if rounds is None and abs(gap) <= figure.allowance:
-        most = formatting.limit(c.order.margin(policy), "share")
-        return None, f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
-    if rounds is None:
-        return None, "; too close to the limit to tell on which side it is"
-    measured = max(c.rounds, interval.n)
-    needed = math.ceil(max(rounds - measured, 1) * c.round_requests)
-    repeats = max(rounds, measured + 1)
-    if case.analysis.rounds >= case.analysis.planned:  # no alpha is left to spend on further rounds
-        return needed, f"; a new measurement with --repeats {repeats} would probably decide"
-    return needed, f"; about {needed} more prompts would decide (--repeats {repeats})"
 
 
 def more_to_pass(worse: int, better: int, n: int, limit: float, *, failing: bool = True) -> int | None:

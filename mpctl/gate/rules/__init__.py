@@ -1,9 +1,9 @@
 """The rules of the gate in the order in which they are listed. A thematic file holds its rules and their rows."""
 
 from mpctl.gate.rule import Rule
-from mpctl.gate.rules import answers, drafts, evidence, speed
+from mpctl.gate.rules import answers, evidence, figures
 
-RULES: tuple[Rule, ...] = (*evidence.RULES, *answers.RULES, *drafts.RULES, *speed.RULES)
+RULES: tuple[Rule, ...] = (*evidence.RULES, *answers.RULES, *figures.RULES)
 _ROWS = {rule.name: rule for rule in RULES}
 
 

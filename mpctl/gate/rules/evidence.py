@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from mpctl import formatting
 from mpctl.gate.arms import open_differences
-from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_needed, more_to_pass
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, more_to_pass
+from mpctl.gate.rules.figures import more_needed, threshold_of
 from mpctl.stats.confidence import excess_interval
 
 _QUEUE_FACTOR = 10  # requests of a block for each that is in flight
@@ -170,7 +171,7 @@ def _judge_length(case: Case, rule: Rule) -> RuleResult:
     needed = None
     if outcome is Outcome.UNDECIDED:
         nearest = limit if interval.value >= 1.0 else 1.0 / limit
-        needed, advice = more_needed(case, replace(rule.threshold(case), limit=nearest), interval)
+        needed, advice = more_needed(case, replace(threshold_of(case, rule), limit=nearest), interval)
         text += advice
     return RuleResult(outcome, text, interval.value, limit, interval, c.candidate.requests, "x", needed)
 

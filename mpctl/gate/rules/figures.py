@@ -1,0 +1,447 @@
+"""Rules about figures: what the drafts and the engines' caches do, and how fast the arms are.
+
+A rule passes when the whole interval of its figure is on the good side of its limit, fails when the whole of it is on
+the bad side, and is undecided while the limit lies inside.
+
+The speed of an arm is a mean over rounds. An engine that answered the same prompts before is faster without being so,
+by its prefix cache or by the answers that suffix decoding keeps: two equal engines were measured as 7.6x and as 0.29x,
+depending on which of them had served the prompts in an earlier measurement. No rule is about a 99th percentile: its
+bound takes 299 requests, three times a measurement's. Reports show it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mpctl import formatting
+from mpctl.experiment.arm import ArmSummary
+from mpctl.experiment.run import ArmConditions
+from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, error_left
+from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate
+from mpctl.stats.confidence import Interval
+from mpctl.stats.sequential import FEWEST, rounds_to_show
+
+_BLOCK = 16  # tokens of a block of the prefix cache; a head computes the last one that matches again
+_ANSWERS_KEPT = "suffix_decoding_max_cached_requests"
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """A rule's limit in one cell. ``detail``: printed after the value."""
+
+    rule: Rule
+    limit: float
+    figure: str
+    unit: str
+    detail: str = ""
+
+    @property
+    def minimum(self) -> bool:
+        """True when a figure passes above the limit."""
+        return self.rule.direction is Direction.MINIMUM
+
+    @property
+    def text(self) -> str:
+        """The limit in words: ``at least 0.95x``."""
+        strict, loose = ("above", "at least") if self.minimum else ("below", "at most")
+        return f"{strict if self.rule.strictly else loose} {formatting.limit(self.limit, self.unit)}"
+
+    def outcome(self, interval: Interval) -> Outcome:
+        """Return on which side of the limit the interval lies: pass, fail or undecided."""
+        good, bad = (interval.above, interval.below) if self.minimum else (interval.below, interval.above)
+        if good(self.limit, strictly=self.rule.strictly):
+            return Outcome.PASS
+        return Outcome.FAIL if bad(self.limit, strictly=True) else Outcome.UNDECIDED
+
+
+def threshold_of(case: Case, rule: Rule, detail: str = "") -> Threshold:
+    """Return a rule's limit in a cell; ``detail``: printed after the value."""
+    return Threshold(rule, getattr(case.policy, rule.limit), rule.figure, rule.unit, detail)
+
+
+def is_beyond(direction: Direction, value: float, limit: float) -> bool:
+    """Return whether a value lies on the bad side of a limit."""
+    match direction:
+        case Direction.MINIMUM:
+            return value < limit
+        case Direction.EITHER_WAY:
+            return not 1.0 / limit <= value <= limit
+    return value > limit
+
+
+def judge_interval(case: Case, rule: Rule) -> RuleResult:
+    """Judge the interval of a rule's figure."""
+    return judge_threshold(case, threshold_of(case, rule))
+
+
+def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
+    """Judge the interval of a threshold's figure."""
+    c, label = case.comparison, threshold.rule.label
+    interval = c.intervals.get(threshold.figure)
+    n = min(c.baseline.requests, c.candidate.requests)
+    limit, unit = threshold.limit, threshold.unit
+    if interval is None or not math.isfinite(interval.value):
+        return RuleResult(Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit)
+    outcome = threshold.outcome(interval)
+    needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
+    if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
+        outcome, advice = Outcome.UNDECIDED, stalls
+    text = (
+        f"{label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
+        f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
+        f"({threshold.text}){_not_in_turns(case)}{advice}"
+    )
+    return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
+
+
+def _not_in_turns(case: Case) -> str:
+    if case.comparison.order is not ArmOrder.SEPARATE:
+        return ""
+    most = formatting.limit(case.policy.max_drift, "share")
+    return f"; widened by {most}, for what the machine may have changed between the arms"
+
+
+def contradicting_stalls(case: Case, threshold: Threshold) -> str:
+    """Say what the figure may be with every stall and round, where that is beyond the limit: stalls of one arm alone
+    are no noise, and a few that were seen may be a sample of more. Empty where it is not."""
+    figure = case.comparison.figures.get(threshold.figure)
+    pooled = figure.pooled if figure is not None else None
+    if pooled is None or not is_beyond(threshold.rule.direction, pooled, threshold.limit):
+        return ""
+    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(pooled, threshold.unit)}"
+
+
+def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:
+    """Return the requests per arm that would probably decide, and the advice in words."""
+    c, policy = case.comparison, case.policy
+    figure = c.figures.get(threshold.figure)
+    if figure is None or not math.isfinite(figure.trimmed.spread):
+        return None, "; one round does not show how much rounds differ"
+    limit = threshold.limit
+    gap = math.log(interval.value / limit) if figure.ratio and limit > 0 else interval.value - limit
+    alpha = figure.stage.below if gap > 0 else figure.stage.above
+    rounds = rounds_to_show(
+        figure.gap(abs(gap)), figure.trimmed.spread, alpha, policy.power, trim=figure.trim, settled=SETTLED_FROM
+    )
+    if rounds is None and abs(gap) <= figure.allowance:
+        most = formatting.limit(c.order.margin(policy), "share")
+        return None, f"; equal engines may differ by {most} for as long as both live, so more rounds decide nothing"
+    if rounds is None:
+        return None, "; too close to the limit to tell on which side it is"
+    measured = max(c.rounds, interval.n)
+    needed = math.ceil(max(rounds - measured, 1) * c.round_requests)
+    repeats = max(rounds, measured + 1)
+    if case.analysis.rounds >= case.analysis.planned:  # no alpha is left to spend on further rounds
+        return needed, f"; a new measurement with --repeats {repeats} would probably decide"
+    return needed, f"; about {needed} more prompts would decide (--repeats {repeats})"
+
+
+def _judge_caches(case: Case, _: Rule) -> RuleResult:
+    c, limit = case.comparison, case.policy.max_cache_gap
+    shares = [arm.window.prefix_hit_share if arm.window else None for arm in (c.baseline, c.candidate)]
+    earlier_shares = [
+        _earlier_share(arm, conditions)
+        for arm, conditions in ((c.baseline, case.baseline), (c.candidate, case.candidate))
+    ]
+    texts, gaps = [], []
+    base, cand = shares
+    most = formatting.limit(limit, "share")
+    if base is not None and cand is not None:
+        gaps.append(abs(base - cand) - (_recomputed(c.candidate) if base > cand and case.has_draft_model else 0.0))
+        texts.append(
+            f"the prefix cache held {formatting.share(cand, 0)} of the candidate's prompt tokens, "
+            f"{formatting.share(base, 0)} of the baseline's (at most {most} apart)"
+        )
+    elif (base is None) != (cand is None):
+        missing = c.baseline if base is None else c.candidate
+        return RuleResult(
+            Outcome.MISSING, f"the {missing.arm}'s engine does not count its prefix cache", None, limit, unit="share"
+        )
+    for arm, share in zip((c.baseline, c.candidate), earlier_shares, strict=True):
+        if share is not None:
+            gaps.append(share)
+            texts.append(
+                f"{formatting.share(share, 0)} of the answers that the {arm.arm}'s suffix decoding can draw on are of "
+                f"before this measurement (at most {most})"
+            )
+    if not gaps:
+        return RuleResult(Outcome.SKIP, "neither engine counts its prefix cache", None, limit, unit="share")
+    if max(gaps) <= limit:
+        return RuleResult(Outcome.PASS, "; ".join(texts), max(gaps), limit, None, c.candidate.requests, "share")
+    advice = "restart both engines and measure again, or allow it with max_cache_gap"
+    return RuleResult(
+        Outcome.MISSING, f"{'; '.join(texts)}; {advice}", max(gaps), limit, None, c.candidate.requests, "share"
+    )
+
+
+def _recomputed(arm: ArmSummary) -> float:
+    """The share of prompt tokens in one block of the cache per request."""
+    window = arm.window
+    return _BLOCK * arm.requests / window.prefix_queries if window and window.prefix_queries else 0.0
+
+
+def _earlier_share(arm: ArmSummary, conditions: ArmConditions | None) -> float | None:
+    """Share of the arm's tokens that its process generated before the measurement; None where nothing keeps them."""
+    spec = conditions.speculation if conditions else None
+    method = spec.known if spec else None
+    if conditions is None or method is None or not method.remembers_answers or conditions.served_tokens is None:
+        return None
+    if spec is not None and spec.settings.get(_ANSWERS_KEPT) == 0:
+        return None
+    total = conditions.served_tokens + arm.output_tokens
+    return conditions.served_tokens / total if total else None
+
+
+def _judge_tokens_per_step(case: Case, rule: Rule) -> RuleResult:
+    c, limit = case.comparison, case.policy.min_tokens_per_step
+    window = c.candidate.window
+    if limit > 0 and window is not None and not window.speculating:
+        message = "the candidate has no spec_decode counters: speculation is off in the running engine"
+        return RuleResult(Outcome.FAIL, message, None, limit, None, c.candidate.requests, "tokens")
+    value = window.tokens_per_step if window else None
+    return _judge_counted(case, rule, value)
+
+
+def _judge_first_position(case: Case, rule: Rule) -> RuleResult:
+    limit = case.policy.min_first_acceptance
+    window = case.comparison.candidate.window
+    rates = window.position_rates if window else ()
+    accepted = f"{formatting.share(rates[0], 0)} of first tokens were accepted" if rates else ""
+    if case.has_draft_model is False:
+        message = f"the method drafts without a model{', ' if accepted else ''}{accepted}"
+        return RuleResult(Outcome.SKIP, message, None, limit, unit="share")
+    if case.has_draft_model is None:
+        message = f"{accepted}; whether the method has a draft model is unknown"
+        if not rates:
+            message = "neither the method nor an acceptance by position is known"
+        return RuleResult(Outcome.SKIP, message, rates[0] if rates else None, limit, unit="share")
+    result = _judge_counted(case, rule, rates[0] if rates else None)
+    if result.outcome is not Outcome.FAIL:
+        return result
+    return replace(result, message=f"{result.message}; is the draft made for this model and chat template?")
+
+
+def _judge_coverage(case: Case, rule: Rule) -> RuleResult:
+    limit = case.policy.min_coverage
+    window = case.comparison.candidate.window
+    if window is not None and not window.speculating:
+        return RuleResult(Outcome.SKIP, "the candidate does not speculate", None, limit, unit="share")
+    return _judge_counted(case, rule, window.coverage if window else None)
+
+
+def _judge_pool(case: Case, _: Rule) -> RuleResult:
+    limit = case.policy.max_pool_loss
+    base = case.baseline.kv_pool_tokens if case.baseline else None
+    cand = case.candidate.kv_pool_tokens if case.candidate else None
+    if not base or cand is None:
+        return RuleResult(Outcome.SKIP, "the size of the KV cache is not known of both arms", None, limit)
+    loss = max(0.0, 1.0 - cand / base)
+    most = formatting.limit(limit, "share")
+    text = (
+        f"the KV cache holds {cand} tokens, {base} on the baseline: {formatting.share(loss, 0)} less (at most {most})"
+    )
+    return RuleResult(Outcome.FAIL if loss > limit else Outcome.PASS, text, loss, limit, None, 1, "share")
+
+
+def _judge_counted(case: Case, rule: Rule, value: float | None) -> RuleResult:
+    """Judge a figure of the candidate's counters: its value over all rounds passes at the limit, and fails only when
+    the whole interval lies below."""
+    c, threshold, unit = case.comparison, threshold_of(case, rule), rule.unit
+    limit, n = threshold.limit, c.candidate.requests
+    if value is None:
+        return RuleResult(Outcome.MISSING, f"{rule.label} was not measured", None, limit, None, n, unit)
+    interval = c.intervals.get(rule.figure)
+    if interval is not None and unit == "share" and interval.low is not None and interval.high is not None:
+        interval = replace(interval, low=max(interval.low, 0.0), high=min(interval.high, 1.0))
+    if interval is not None and interval.low is not None and interval.high is not None:
+        # The value counts every step once, the interval every round once: with few rounds it may miss the value.
+        interval = replace(interval, low=min(interval.low, value), high=max(interval.high, value))
+    outcome = judge_estimate(value, interval, limit)
+    by_chance = interval is not None and interval.low == interval.high and interval.n < FEWEST
+    if outcome is Outcome.FAIL and by_chance:  # as when a few rounds had no draft accepted
+        outcome = Outcome.UNDECIDED
+    rounds = f", {formatting.confidence(interval, unit)} over {interval.n} rounds" if interval else ""
+    text = f"{rule.label} {formatting.in_unit(value, unit)}{rounds} and {n} requests ({threshold.text})"
+    needed, advice = None, ""
+    if outcome is Outcome.UNDECIDED and interval is not None:
+        needed, advice = more_needed(case, threshold, interval)
+    return RuleResult(outcome, text + advice, value, limit, interval, n, unit, needed)
+
+
+def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
+    """Judge the time per token. With several cells the gain may be shown over all of them together, in a cell whose own
+    estimate is a gain."""
+    threshold = threshold_of(case, rule)
+    alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
+    if case.analysis.earlier:
+        alone = replace(alone, message=f"{alone.message}; {_repetition(case.analysis.earlier)}")
+    if alone.outcome is not Outcome.UNDECIDED or overall is None or alone.value is None or alone.value >= limit:
+        return alone
+    if not overall.below(limit, strictly=True) or contradicting_stalls(case, threshold):
+        return alone
+    text = (
+        f"{rule.label} {formatting.ratio(alone.value)} ({threshold.text}); the gain is shown over all cells "
+        f"together, {formatting.ratio(overall.value)}, {formatting.confidence(overall)}"
+    )
+    return replace(alone, outcome=Outcome.PASS, message=text, needed=None)
+
+
+def _repetition(earlier: int) -> str:
+    before = "an earlier measurement" if earlier == 1 else f"{earlier} earlier measurements"
+    return f"{before} of the same pair did not promote, so this one spends {error_left(earlier):.1%} of the error"
+
+
+def _judge_tpot(case: Case, rule: Rule) -> RuleResult:
+    c = case.comparison
+    return judge_threshold(case, threshold_of(case, rule, _both(c.candidate.tpot_ms, c.baseline.tpot_ms)))
+
+
+def _judge_ttft(case: Case, rule: Rule) -> RuleResult:
+    """Judge by the engines' clocks, unless the client contradicts them by more than TTFT may rise."""
+    c, policy = case.comparison, case.policy
+    base, late = c.baseline.ttft_ms, c.late_ms
+    if late is not None and base is not None and late > max(policy.ttft_slack_ms, base * (policy.max_ttft_ratio - 1.0)):
+        text = (
+            f"first tokens of the candidate reach the client {formatting.milliseconds(late)} later than by its "
+            f"engine's clock, compared with the baseline's ({formatting.milliseconds(c.candidate.ttft_ms)} by the "
+            "engine); what lies between them, such as a proxy that buffers, must be the same for both arms"
+        )
+        return RuleResult(Outcome.MISSING, text, None, policy.max_ttft_ratio, unit="x")
+    return _judge_with_slack(case, rule, c.candidate.ttft_ms, base)
+
+
+def _judge_queue_wait(case: Case, rule: Rule) -> RuleResult:
+    c = case.comparison
+    cand, base = (a.window.queue_wait_ms if a.window else None for a in (c.candidate, c.baseline))
+    return _judge_with_slack(case, rule, cand, base)
+
+
+def _judge_with_slack(case: Case, rule: Rule, cand: float | None, base: float | None) -> RuleResult:
+    """Judge the ratio, or the difference in ms where the slack allows more than the ratio. A limit below 1 asks for a
+    gain, which no slack replaces."""
+    threshold, slack_ms = threshold_of(case, rule, _both(cand, base)), getattr(case.policy, rule.slack)
+    most = threshold.limit
+    if cand is None or base is None:
+        return RuleResult(Outcome.MISSING, f"{rule.label} was not measured on both arms", None, most, unit="x")
+    if most >= 1.0 and base * (most - 1.0) <= slack_ms:
+        threshold = replace(threshold, figure=f"{rule.figure}_ms", limit=slack_ms, unit="ms")
+    return judge_threshold(case, threshold)
+
+
+def _both(cand: float | None, base: float | None) -> str:
+    if cand is None or base is None:
+        return ""
+    return f" ({formatting.milliseconds(cand)}, baseline {formatting.milliseconds(base)})"
+
+
+def _mean(name: str, judge: Callable[[Case, Rule], RuleResult], limit: str, asks: str, **row: Any) -> Rule:
+    """A rule about a mean over rounds."""
+    return Rule(name, judge, limit, asks, forecast=True, needs_idle_engines=True, **row)
+
+
+RULES = (
+    Rule(
+        "caches",
+        _judge_caches,
+        "max_cache_gap",
+        "Neither arm may know the prompts from before: their prefix caches must help both alike, and suffix decoding "
+        "must hold no answers of an earlier measurement.",
+        guards_speed=True,
+        needs_idle_engines=True,
+    ),
+    Rule(
+        "tokens per step",
+        _judge_tokens_per_step,
+        "min_tokens_per_step",
+        "Drafts must be accepted: tokens per step, steps without a draft included.",
+        unit="tokens",
+        direction=Direction.MINIMUM,
+        label="tokens per step",
+        figure="tokens_per_step",
+    ),
+    Rule(
+        "first position",
+        _judge_first_position,
+        "min_first_acceptance",
+        "A draft model or head must fit its target: one made for another model or chat template misses from the first "
+        "token on.",
+        unit="share",
+        direction=Direction.MINIMUM,
+        label="first-position acceptance",
+        figure="first_acceptance",
+    ),
+    Rule(
+        "coverage",
+        _judge_coverage,
+        "min_coverage",
+        "Enough steps must carry a draft; tokens per step is understood with it.",
+        unit="share",
+        direction=Direction.MINIMUM,
+        label="coverage",
+        figure="coverage",
+    ),
+    Rule(
+        "KV pool",
+        _judge_pool,
+        "max_pool_loss",
+        "The draft's weights and its cache must leave enough KV cache; requests that do not fit wait.",
+        unit="share",
+    ),
+    _mean(
+        "time per token",
+        _judge_time_per_token,
+        "max_time_per_token_ratio",
+        "A gain must be shown in the time per output token of whole requests, prompt by prompt; with several cells it "
+        "may be shown over all of them together, in a cell whose own estimate is a gain.",
+        label="time-per-token ratio",
+        figure="time_per_token_ratio",
+        strictly=True,
+        over_all_cells=True,
+    ),
+    _mean(
+        "throughput",
+        judge_interval,
+        "min_throughput_ratio",
+        "Tokens per second over the same prompts must not fall: they determine the cost.",
+        direction=Direction.MINIMUM,
+        label="throughput ratio",
+        figure="throughput_ratio",
+    ),
+    _mean(
+        "TPOT",
+        _judge_tpot,
+        "max_tpot_ratio",
+        "TPOT, the time per output token after the first, must not rise.",
+        label="TPOT",
+        figure="tpot",
+    ),
+    _mean(
+        "E2E",
+        judge_interval,
+        "max_e2e_ratio",
+        "E2E, the time of a whole request, must not rise: longer answers take longer though each token does not.",
+        label="E2E",
+        figure="e2e",
+    ),
+    _mean(
+        "TTFT",
+        _judge_ttft,
+        "max_ttft_ratio",
+        "TTFT, the time to first token, must not rise: a queue that forms because the draft took memory shows here.",
+        label="TTFT",
+        figure="ttft",
+        slack="ttft_slack_ms",
+    ),
+    _mean(
+        "queue wait",
+        _judge_queue_wait,
+        "max_queue_wait_ratio",
+        "The queue wait, the time between arrival and first scheduling, must not rise.",
+        label="queue wait",
+        figure="queue_wait",
+        slack="queue_wait_slack_ms",
+    ),
+)
