@@ -202,6 +202,12 @@ SECOND = "        - model_loading_config: {model_id: b}\n          engine_kwargs
         (RAY_CHAT.replace("enforce_eager: true", "enforce_eager: true\n            enforce_eager: 1"), "defined twice"),
         (RAY_CHAT.replace("|", "&t |", 1) + "copy: *t\n", "cannot be edited as it is written"),
         (RAY_CHAT.replace("Qwen/Qwen3-8B", "openai/whisper-large-v3"), "transcribes"),
+        (
+            RAY_CHAT.replace("eager: true", "eager: &a true\n            x: *a"),
+            "anchors and aliases in this text are not",
+        ),
+        (RAY_CHAT.replace("enforce_eager: true", "<<: {a: b}"), "merge keys"),
+        (RAY_CHAT.replace("enforce_eager: true", "enforce_eager: [a"), "not valid YAML"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused_with_its_place(text, reason):
