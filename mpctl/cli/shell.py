@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +15,6 @@ from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, parag
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
 from mpctl.errors import EXIT_CODES, InputError, MpctlError
-
-if TYPE_CHECKING:
-    pass
 
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
@@ -179,6 +174,8 @@ def _install(shell: str, script: str) -> str:
         MpctlError: the file cannot be written.
     """
     variable, default, below = _FOLDERS[shell]
+    from pathlib import Path  # imports a dozen modules, which printing a script does without
+
     path = Path(os.environ.get(variable) or Path.home() / default) / below
     text = "\nsource <(mpctl completion zsh)\n" if shell == "zsh" else script
     try:

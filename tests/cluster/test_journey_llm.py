@@ -154,6 +154,35 @@ def test_in_place_the_pods_roll_and_what_cannot_be_done_is_refused_with_the_reas
     assert live(chat) == before
 
 
+def setting_by_role(namespace):
+    """The words of speculation that the engines of both roles received, by role."""
+    settings = {}
+    for role in ("decode", "prefill"):
+        labels = f"app.kubernetes.io/name=chat,kserve.io/component=workload,llm-d.ai/role={role}"
+        alive = [p for p in namespace.client.list("pods", labels=labels) if "deletionTimestamp" not in p["metadata"]]
+        (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in alive)
+        lines = [Path(f"/proc/{unit.process.pid}/cmdline").read_bytes().decode().split("\0") for unit in pod.units]
+        (words,) = (line for line in lines if "serve" in line)
+        settings[role] = [word for word in words if "speculative" in word]
+    return settings
+
+
+def test_prefill_and_decode_pods_get_a_head_together_and_lose_it_together(chat, mpctl):
+    chat.client.delete("llmisvc", "chat")  # KServe adds no role to a running service: selectors cannot change
+    chat.client.wait("no pod is left", lambda: not chat.client.list("pods"))
+    chat.client.apply(f"{SERVICE}  prefill:\n    replicas: 1\n")
+    for name in ("chat-kserve", "chat-kserve-prefill"):
+        chat.client.wait(f"{name} is ready", lambda name=name: chat.settled(name))
+    before, run = live(chat), Unmeasured(mpctl)
+    run("rollout", "chat", *EAGLE3, "--strategy", "in-place")
+    settings = setting_by_role(chat)
+    assert settings["decode"] == settings["prefill"]
+    assert "--speculative-config.method=eagle3" in settings["decode"]
+    run("rollback", "chat")
+    assert live(chat) == before
+    assert setting_by_role(chat) == {"decode": [], "prefill": []}
+
+
 @pytest.mark.nightly  # every kind takes the steps that test_faults_matrix kills
 def test_killed_at_every_step_it_resumes_or_rolls_back(chat, mpctl):
     run, before = Unmeasured(mpctl), live(chat)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 import os
-import shlex
 import socket
 import time
 from abc import ABC, abstractmethod
@@ -421,8 +420,7 @@ def _no_service(services: list[tuple[str, str]], text: str, elsewhere: Callable[
     namespace, _, name = text.partition("/")
     if (namespace, name) in services or namespace in elsewhere(name):
         return f"name it {name}, and add -n {namespace}"
-    question = f"{{target: {text}, method: ngram, gpu: L4, concurrency: [1, 8], k: 5, acceptance: {{traffic: chat}}}}"
-    plan = f"echo {shlex.quote(question)} | {commands.line('plan', '--cell', '-')}"
+    plan = commands.line("plan", text, "--spec", "all", "--gpu", "L4", "--traffic", "chat")
     return f"a model without a service is planned by {plan}"
 
 

@@ -99,7 +99,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     carried = []
     change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
     monkeypatch.setattr(rollout, "prepare", lambda *args: change)
-    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="")
+    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="", fullness="")
     planner = SimpleNamespace(requested=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")

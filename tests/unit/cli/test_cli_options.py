@@ -15,7 +15,13 @@ from mpctl.stats.sequential import MOST_LOOKS
 
 COMMANDS = list(every_command())
 # A variable of the shell must never delete anything, nor permit it.
-TYPED = {("history", "--prune"), ("history", "--purge"), ("history", "--force"), ("rbac", "--purge")}
+TYPED = {
+    ("history", "--prune"),
+    ("history", "--purge"),
+    ("history", "--force"),
+    ("rbac", "--purge"),
+    ("completion", "--install"),
+}
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 
 

@@ -72,10 +72,10 @@ CASES = [
         "name an existing file, or - for standard input",
     ),
     (
-        ["plan", "meta-llama/Llama-3.1-8B-Instruct"],
+        ["status", "meta-llama/Llama-3.1-8B-Instruct"],
         "service meta-llama/Llama-3.1-8B-Instruct: not found on this machine",
-        "a model without a service is planned by echo '{target: meta-llama/Llama-3.1-8B-Instruct, method: ngram, "
-        "gpu: L4, concurrency: [1, 8], k: 5, acceptance: {traffic: chat}}' | mpctl plan --cell -",
+        "a model without a service is planned by mpctl plan meta-llama/Llama-3.1-8B-Instruct --spec all --gpu L4 "
+        "--traffic chat",
     ),
 ]
 
@@ -93,11 +93,9 @@ def test_what_is_wrong_and_what_to_type(cli, arguments, message, hint):
 
 
 def test_the_printed_plan_of_a_model_without_a_service_can_be_pasted(cli):
-    hint = cli("plan", "org/model-8B").err.splitlines()[1]
-    question, command = hint.removeprefix("hint: a model without a service is planned by echo '").split("' | mpctl ")
-    Path("cell.yaml").write_text(question.replace("org/model-8B", "meta-llama/Llama-3.1-8B-Instruct"))
-    assert command == "plan --cell -"
-    assert "throughput" in cli("plan", "--cell", "cell.yaml").out.lower()
+    hint = cli("status", "meta-llama/Llama-3.1-8B-Instruct").err.splitlines()[1]
+    words = hint.removeprefix("hint: a model without a service is planned by mpctl ").split()
+    assert "RATIO AT 1" in cli(*words).out
 
 
 @pytest.mark.parametrize(
