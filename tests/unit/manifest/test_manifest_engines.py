@@ -247,9 +247,7 @@ def test_a_setting_in_a_variable_of_an_llm_inference_service_is_seen(variable, a
     assert plain.speculation() is None
 
 
-@pytest.mark.parametrize(
-    "kind", ["NIMService", "ModelServing", "ModelBooster", "RayClusterFleet", "LLMInferenceServiceConfig"]
-)
+@pytest.mark.parametrize("kind", ["NIMService", "ModelServing", "ModelBooster", "RayClusterFleet"])
 def test_a_kind_that_is_not_read_has_a_hint_of_its_own(kind):
     with pytest.raises(InputError, match=f"it holds {kind}") as caught:
         load(f"apiVersion: x/v1\nkind: {kind}\nmetadata: {{name: s}}\n", file="s.yaml")
