@@ -16,6 +16,8 @@ from mpctl.manifest.speculation.setting import Json
 
 _STORAGE = ("storageUri", "storageUris")
 _EMPTIED = ("args", "volumes", "volumeMounts")  # a list that held only what mpctl added goes with it
+# A template that held only the setting's variable goes with it; KServe's webhook has written `resources: {}` into it.
+_SHELL = {"containers": [{"name": "main"}]}
 RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"  # of kubectl rollout restart: fresh pods of the same service
 
 
@@ -80,7 +82,9 @@ def _without_staging(value: Any) -> Any:
         return {
             key: inner
             for key, inner in unstaged.items()
-            if not (key in _EMPTIED and inner == []) and not (key == "annotations" and not inner)
+            if not (key in _EMPTIED and inner == [])
+            and not (key in ("annotations", "resources") and not inner)
+            and not (key == "template" and inner == _SHELL)
         }
     if isinstance(value, list):
         return [_without_staging(item) for item in value if not _is_staged(item)]

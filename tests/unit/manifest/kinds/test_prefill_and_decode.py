@@ -284,3 +284,11 @@ def test_a_draft_on_a_claim_is_mounted_at_both_ends(text):
     assert without_draft(staged).with_speculation(None).to_yaml() == text
     with pytest.raises(InputError, match="prefill of LLMInferenceService qwen has no storage"):
         with_claim(load_one(llm(ARGS, BARE), None), "models", "eagle3")
+
+
+def test_a_template_that_kserve_completed_is_no_change_of_another_writer():
+    before = "kind: LLMInferenceService\nspec: {prefill: {replicas: 1}}\n"
+    shell = "{containers: [{name: main, resources: {}}]}"
+    after = f"kind: LLMInferenceService\nspec: {{prefill: {{replicas: 1, template: {shell}}}}}\n"
+    assert foreign_changes(before, after) == ()
+    assert foreign_changes(before, after.replace("resources: {}", "image: other")) == ("spec.prefill.template",)
