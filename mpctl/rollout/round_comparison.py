@@ -34,6 +34,15 @@ def ask_for_ids(
     return meter.tokenize(endpoint, asks, answers, concurrency=concurrency)
 
 
+def score_ids(
+    answers: Sequence[Answer | None], score: Callable[[Sequence[Answer]], Sequence[Scored | None]]
+) -> list[Scored | None]:
+    """Return what ``score`` returns for the answers with token ids, in their places; None for all others."""
+    scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
+    scores = iter(score(scorable) if scorable else ())
+    return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
+
+
 def why_unscorable(spec: Spec | None) -> str:
     """Return why an engine's scores of a prompt cannot be used; "" where they can."""
     thread = METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
@@ -128,17 +137,11 @@ class RoundComparison:
         return [replace(pair, own=mine, scored=its) for pair, mine, its in zip(pairs, mine, theirs, strict=True)]
 
     def _score(self, answers: Sequence[Answer | None], *, attempt: str = "scores") -> list[Scored | None]:
-        """Scores by the baseline, in order; None for None and for what has no token ids."""
-        scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
-        if not scorable:
-            return [None] * len(answers)
-        salt = self.salt(BASELINE, attempt)
-        scores = iter(
-            self.meter.score(
-                self.endpoint(BASELINE), scorable, alternatives=_GAPS, concurrency=self.concurrency, salt=salt
-            )
-        )
-        return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
+        def score(scorable: Sequence[Answer]) -> Sequence[Scored | None]:
+            salt, endpoint = self.salt(BASELINE, attempt), self.endpoint(BASELINE)
+            return self.meter.score(endpoint, scorable, alternatives=_GAPS, concurrency=self.concurrency, salt=salt)
+
+        return score_ids(answers, score)
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
         """Send the requests of findings again, one by one; an arm whose turn is over is not asked."""

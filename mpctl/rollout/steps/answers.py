@@ -33,7 +33,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.round_comparison import ask_for_ids, why_unscorable
+from mpctl.rollout.round_comparison import ask_for_ids, score_ids, why_unscorable
 from mpctl.rollout.steps.measure import AnswersResult, in_turns, measurement
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
@@ -74,20 +74,16 @@ class _Pass:
         )
 
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
-        """Scores by the baseline, in order; None for None and for what has no token ids."""
-        scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
-        if not scorable or self._unscorable:
-            return [None] * len(answers)
-        scores = iter(
-            self.context.meter.score(
+        def score(scorable: Sequence[Answer]) -> Sequence[Scored | None]:
+            return self.context.meter.score(
                 self.measured.target(BASELINE).endpoint,
                 scorable,
                 alternatives=alternatives,
                 concurrency=self._concurrency,
                 salt=self.measured.salt(BASELINE, "scores"),
             )
-        )
-        return [next(scores) if any(answer is item for item in scorable) else None for answer in answers]
+
+        return score_ids((None,) * len(answers) if self._unscorable else answers, score)
 
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
