@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 # They read no service and no cluster.
-_ANYWHERE = frozenset({"completion", "connect", "drafts", "gate", "help", "methods", "version"})
+_ANYWHERE = frozenset({"completion", "connect", "gate", "help", "methods", "version"})
+_OF_SERVICES = frozenset({"list", "plan", "purge", "train"})  # of "mpctl drafts"; the other lists published drafts
 _FILE = ("-f", "--file", "--values")
 _KUBECTL = ("--context", "--kubeconfig", "--as")  # kubectl's options of the same names
 
@@ -65,6 +66,8 @@ def line(*words: str | int, namespace: str | None = None) -> str:
     arguments = [str(word) for word in words if word != ""]
     if arguments[0] == "local":
         arguments += [word for pair in _reader.options(namespace) if pair[0] == "-n" for word in pair]
+    elif arguments[0] == "drafts" and not _OF_SERVICES & {*arguments[1:2]}:
+        pass
     elif arguments[0] not in _ANYWHERE and not any(flag in arguments for flag in _FILE):
         arguments += [word for pair in _reader.options(namespace) for word in pair]
     return f"{_reader.program} {_joined(arguments)}"

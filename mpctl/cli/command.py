@@ -30,6 +30,7 @@ SECTIONS = (
     "Options",
     "Speculation",
     "Draft and staging",
+    "Training",
     "Measurement",
     "Search",
     "Gate",

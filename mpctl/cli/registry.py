@@ -49,7 +49,7 @@ COMMANDS: Table = {
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
     "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
     "methods": ("inspect.methods:methods", "List speculation methods and their defaults", "Inspect"),
-    "drafts": ("inspect.methods:drafts", "List published drafts per target", "Inspect"),
+    "drafts": ("operate.drafts:drafts", "List published drafts, train one from your own traffic", "Inspect"),
     "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
     "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),

@@ -1,4 +1,4 @@
-"""Methods and published drafts: ``mpctl methods`` and ``mpctl drafts``."""
+"""Methods and published drafts: ``mpctl methods`` and ``mpctl drafts published``."""
 
 from __future__ import annotations
 
@@ -136,8 +136,8 @@ _TARGET = click.Argument(
 )
 
 
-@command("drafts", _TARGET, DraftsRequest, OUTPUT)
-def drafts(context: CliContext, /, request: DraftsRequest) -> None:
+@command("published", _TARGET, DraftsRequest, OUTPUT)
+def published(context: CliContext, /, request: DraftsRequest) -> None:
     """List published drafts per target: method, size, K, expected tokens per step, licence, requirements.
 
     \b

@@ -56,6 +56,7 @@ CONTROLLER_REVISION = ObjectKind("apps", "v1", "ControllerRevision", "controller
 POD = ObjectKind("", "v1", "Pod", "pods")
 EVENT = ObjectKind("", "v1", "Event", "events")
 CONFIG_MAP = ObjectKind("", "v1", "ConfigMap", "configmaps")
+CLAIM = ObjectKind("", "v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 SECRET = ObjectKind("", "v1", "Secret", "secrets")
 RESOURCE_QUOTA = ObjectKind("", "v1", "ResourceQuota", "resourcequotas")
 LIMIT_RANGE = ObjectKind("", "v1", "LimitRange", "limitranges")

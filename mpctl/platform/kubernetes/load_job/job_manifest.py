@@ -68,7 +68,7 @@ ENVIRONMENT = {
 }
 # A node autoscaler that consolidates nodes would cut a measurement short.
 NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
-_COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
+COPIED = ("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName")
 _USER = ("runAsUser", "runAsGroup", "runAsNonRoot", "seccompProfile")
 _GROUPS = ("supplementalGroups", "fsGroup")
 # The API server writes the Job's uid and name into these.
@@ -139,7 +139,7 @@ def _command(engine: Json) -> list[str]:
     return [python, "-c", _LOADER, packed, str(PORT), str(IDLE_S)]
 
 
-def _security(engine: Json, pod_context: Json) -> dict[str, Any]:
+def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
     """The container's security context. ``runAsNonRoot`` where the serving pod's user is known not to be root: the
     image's own user is not known."""
     engine_context = {k: v for k, v in (engine.get("securityContext") or {}).items() if k in _USER}
@@ -156,20 +156,18 @@ def _security(engine: Json, pod_context: Json) -> dict[str, Any]:
 def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]:
     serving: Mapping[str, Any] = pod["spec"]
     engine = engine_container(serving["containers"])
-    copied = {key: copy.deepcopy(serving[key]) for key in _COPIED if serving.get(key)}
-    tolerations = [t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS]
-    affinity = (serving.get("affinity") or {}).get("nodeAffinity")
-    context = {k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)}
+    placed = placement_of(serving)
+    context = pod_security(serving)
     return {
-        **copied,
+        **{key: copy.deepcopy(serving[key]) for key in COPIED if serving.get(key)},
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": 5,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "tolerations": tolerations,
-        "affinity": {**({"nodeAffinity": affinity} if affinity else {}), "podAffinity": _prefer_service_nodes(pod)},
+        "tolerations": placed["tolerations"],
+        "affinity": {**placed["affinity"], "podAffinity": _prefer_service_nodes(pod)},
         **({"topologySpreadConstraints": [_spread(labels)]} if pods > 1 else {}),
-        "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}, **context},
+        "securityContext": context,
         "containers": [
             {
                 "name": CONTAINER,
@@ -178,12 +176,25 @@ def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]
                 "workingDir": _WORK,
                 "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
                 "resources": copy.deepcopy(LOAD_RESOURCES),
-                "securityContext": _security(engine, context),
+                "securityContext": security_of(engine, context),
                 "volumeMounts": [{"name": name, "mountPath": path} for name, (path, _) in _DIRECTORIES.items()],
             }
         ],
         "volumes": [{"name": name, "emptyDir": {"sizeLimit": limit}} for name, (_, limit) in _DIRECTORIES.items()],
     }
+
+
+def placement_of(serving: Mapping[str, Any]) -> dict[str, Any]:
+    """Tolerations and node affinity of a serving pod's spec, for a pod that may run where it does."""
+    tolerations = [t for t in serving.get("tolerations") or [] if t.get("key") not in _DEFAULT_TOLERATIONS]
+    affinity = (serving.get("affinity") or {}).get("nodeAffinity")
+    return copy.deepcopy({"tolerations": tolerations, "affinity": {"nodeAffinity": affinity} if affinity else {}})
+
+
+def pod_security(serving: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's security context with the user and the groups of a serving pod."""
+    context = {k: v for k, v in (serving.get("securityContext") or {}).items() if k in (*_USER, *_GROUPS)}
+    return {"seccompProfile": {"type": "RuntimeDefault"}, **context}
 
 
 def _prefer_service_nodes(pod: Json) -> dict[str, Any]:

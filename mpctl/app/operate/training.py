@@ -1,0 +1,306 @@
+"""Train a head for a service: print or create its objects, follow it, list the heads made here, delete one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Protocol
+
+from mpctl import commands
+from mpctl.app.bench.recorded import rollouts_of
+from mpctl.app.plan.training import read_prompts, trained_method
+from mpctl.app.requests import DraftTrainRequest
+from mpctl.app.session.base import Session, interruptible
+from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
+from mpctl.drafts.order import Images, Limits, Phase, Split, Trainer, TrainingOrder, TrainingStatus, next_name
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
+from mpctl.methods import METHODS, from_config
+
+if TYPE_CHECKING:
+    from mpctl.app.session.cluster import ClusterSession
+    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
+
+_POLL_S = 5.0
+
+
+class HeadTrainer(Trainer, Protocol):
+    """A trainer that knows the heads of a service."""
+
+    def orders(self) -> tuple[TrainingOrder, ...]:
+        """Return every order of the service, the oldest number first."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """Return the cards that were recorded."""
+
+    def uid_of(self, head: str) -> str | None:
+        """Return the uid of a head's run; None without one."""
+
+
+@dataclass(frozen=True)
+class MadeHead:
+    """A head that was trained here, or is being trained. ``status`` None where nothing runs any more; ``verdict``: how
+    its last rollout ended."""
+
+    order: TrainingOrder
+    card: Card | None
+    status: TrainingStatus | None
+    serves: bool
+    verdict: str | None
+
+    @property
+    def state(self) -> str:
+        """Phase of the training, or what became of it."""
+        if self.card is not None:
+            return "serving" if self.serves else "trained"
+        return str(self.status.phase) if self.status is not None else "not submitted"
+
+    @property
+    def unfinished(self) -> bool:
+        """Return whether its training can be continued."""
+        return self.card is None and (self.status is None or self.status.phase is not Phase.FAILED)
+
+
+def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
+    """Return the heads that were trained for a service, the oldest first."""
+    cards = {card.name: card for card in trainer.cards()}
+    orders, live = trainer.orders(), session.platform.live_text() or ""
+    rollouts = rollouts_of(session) if orders else []
+    heads = []
+    for order in orders:
+        uid = None if order.name in cards else trainer.uid_of(order.name)
+        named = [operation for operation in rollouts if names_head(operation.plan.goal.text, order.name)]
+        ending = named[0].ending if named else None
+        heads.append(
+            MadeHead(
+                order,
+                cards.get(order.name),
+                None if uid is None else trainer.status(uid),
+                names_head(live, order.name),
+                ending.value if ending is not None else None,
+            )
+        )
+    return tuple(heads)
+
+
+def names_head(text: str, head: str) -> bool:
+    """Return whether a manifest names a head's folder."""
+    return re.search(rf"drafts/{re.escape(head)}/head(?![\w-])", text) is not None
+
+
+def require_purgeable(session: Session, head: str) -> None:
+    """Refuse to delete a head that a revision names: a rollback could not restore it.
+
+    Raises:
+        Refused: a revision, or the live manifest, names it.
+    """
+    named = [str(revision.number) for revision in session.store.revisions() if names_head(revision.text, head)]
+    if named or names_head(session.platform.live_text() or "", head):
+        where = f"revision {', '.join(named)}" if named else "the live manifest"
+        raise Refused(
+            f"{head} is named by {where} of {session.title}; the prompts it was trained on are deleted already",
+            hint=f"{session.command('history')} lists the revisions; 'mpctl history --prune' removes old ones",
+        )
+
+
+def purge(session: Session, trainer: HeadTrainer, head: str) -> None:
+    """Delete the data, the card and the weights of a head.
+
+    Raises:
+        InputError: there is no such head.
+        Refused: a revision names it.
+        Cancelled: the user declined.
+    """
+    names = [order.name for order in trainer.orders()]
+    if head not in names:
+        raise InputError(f"{head}: no head of {session.title}", hint=f"heads made here: {', '.join(names) or 'none'}")
+    require_purgeable(session, head)
+    session.console.confirm(f"the prompts, the card and the weights of {head} are deleted\nContinue ({session.place})?")
+    trainer.purge(head)
+
+
+def prepare_order(session: Session, request: DraftTrainRequest, heads: Sequence[MadeHead]) -> tuple[TrainingOrder, Split]:
+    """Return the order to train: the unfinished one of the service, else a new one; and its prompts.
+
+    Raises:
+        InputError: the request cannot be used.
+        Conflict: an unfinished order has other prompts or another method.
+    """
+    prompts = read_prompts(request.prompts)
+    unfinished = next((head.order for head in reversed(heads) if head.unfinished), None)
+    config: dict[str, Any] | None = session.service().speculation()
+    spec = from_config(config)
+    method = trained_method(request.method, spec)
+    if unfinished is not None:
+        split = Split.of(prompts, unfinished.salt)
+        if digests_of(split.training, unfinished.salt) != unfinished.training or method != unfinished.method:
+            raise Conflict(
+                f"the training of {unfinished.name} is unfinished and has other prompts or another method",
+                hint=f"{commands.line('drafts', 'purge', unfinished.name, namespace=session.namespace)} deletes it",
+            )
+        return unfinished, split
+    salt = token_hex(16)
+    split = Split.of(prompts, salt)
+    start = request.start or (spec.draft if spec.method == method else None)
+    model = session.target_of(session.service())
+    if model is None:
+        raise InputError(f"{session.title}: the target's path is unknown", hint="name it in the engine's arguments")
+    order = TrainingOrder(
+        name=next_name(session.name, [head.order.name for head in heads]),
+        service=session.name,
+        method=method,
+        target=Target(model, str(session.service().command.get("revision") or "")),
+        salt=salt,
+        training=digests_of(split.training, salt),
+        holdout=digests_of(split.holdout, salt),
+        command=tuple(shlex.split(request.command or "")),
+        k=spec.k or dict(METHODS[method].defaults).get("num_speculative_tokens", 3),
+        start=StartHead(start, "") if start else None,
+        limits=Limits(request.disk_gib, request.deadline_s, request.steps, request.answer_tokens),
+        images=Images(trainer=request.image or ""),
+        made_with=(request.command or "").partition(" ")[0],
+    )
+    return order, split
+
+
+def digests_of(prompts: Sequence[str], salt: str) -> tuple[str, ...]:
+    """The digests of prompts in their order."""
+    return tuple(prompt_digest(prompt, salt) for prompt in prompts)
+
+
+def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: str) -> Card:
+    """Follow a run until it is over; return its card.
+
+    Raises:
+        Cancelled: Ctrl-C detached; the run goes on.
+        MpctlError: the run failed, or is gone.
+    """
+    shown: TrainingStatus | None = None
+
+    def detached() -> Cancelled:
+        return Cancelled(
+            f"detached; the training of {order.name} continues", hint="run the same command to follow it again"
+        )
+
+    with interruptible(session.console, detached):
+        while True:
+            status = trainer.status(uid)
+            if status is None:
+                raise MpctlError(f"the run of {order.name} was deleted", hint="run the same command to start it again")
+            if status != shown:
+                session.console.step("train", f"{order.name}: {status.phase}{f', {status.message}' * bool(status.message)}")
+                shown = status
+            if status.phase is Phase.DONE:
+                return trainer.card(uid)
+            if status.over:
+                raise MpctlError(
+                    f"the training of {order.name} failed: {status.message}",
+                    hint=f"{commands.line('drafts', 'purge', order.name, namespace=session.namespace)} deletes its data",
+                )
+            session.clock.sleep(_POLL_S)
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """``documents`` that were printed, or the ``card`` of the head that was trained."""
+
+    name: str
+    documents: tuple[dict[str, Any], ...] = ()
+    card: Card | None = None
+
+
+def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
+    """Return the objects that train a head; with ``apply`` create them after a question, and follow the run.
+
+    Raises:
+        InputError: the request cannot be used.
+        Conflict: an unfinished order has other prompts or another method.
+        Cancelled: the user declined, or Ctrl-C detached.
+    """
+    from mpctl.app.session.cluster import ClusterSession
+
+    if not isinstance(session, ClusterSession):
+        raise InputError("there is no cluster to run a Job in", field="--platform")
+    training = open_cluster_training(session, request)
+    heads = made_heads(session, training.trainer)
+    order, prompts = prepare_order(session, request, heads)
+    if not order.command:
+        raise InputError(
+            "names the command of the training stage", field="--trainer", hint="docs/how-to/refresh-a-draft.md has one"
+        )
+    order = training.complete(order)
+    if not request.apply:
+        return TrainingResult(order.name, training.objects(order))
+    if request.engine != "job":
+        raise InputError("prints a TrainJob; apply it with kubectl", field="--engine")
+    began = any(head.order.name == order.name and head.status is not None for head in heads)
+    if not began:
+        session.console.confirm(
+            f"{order.name}: a Job trains a {order.method} head on {len(order.training)} prompts, within "
+            f"{order.limits.deadline_s / 3600:.1f} h and {order.limits.disk_gib:.0f} GiB of transcripts\n"
+            f"Continue ({session.place})?"
+        )
+    try:
+        uid = training.trainer.submit(order, prompts)
+        return TrainingResult(order.name, card=follow(session, training.trainer, order, uid))
+    finally:
+        training.trainer.close()
+
+
+def open_trainer(session: Session) -> HeadTrainer:
+    """Return what knows the heads of a service."""
+    from mpctl.app.session.cluster import ClusterSession
+
+    if isinstance(session, ClusterSession):
+        return open_cluster_training(session).trainer
+    raise InputError("there is no cluster that heads were trained in", field="--platform")
+
+
+@dataclass(frozen=True)
+class ClusterTraining:
+    """The trainer of a cluster's service with the objects of an order."""
+
+    trainer: JobTrainer
+    objects: Callable[[TrainingOrder], tuple[dict[str, Any], ...]]
+    complete: Callable[[TrainingOrder], TrainingOrder]
+
+
+def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ClusterTraining:
+    """Return the trainer of a service in a cluster; ``request``: the Job's settings, None to read or delete alone."""
+    from mpctl.platform.kubernetes.training_job.manifest import (
+        JobForm,
+        Volume,
+        serving_image,
+        stage_commands,
+        stage_programs,
+        train_job_objects,
+        training_objects,
+    )
+    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
+
+    asked = request or DraftTrainRequest()
+
+    def pod() -> Any:
+        pods = session.platform.reader.workload(session.platform.isvc()).pods
+        if not pods:
+            raise MpctlError(f"{session.title} has no pod that the training Job could be like")
+        return pods[0]
+
+    def complete(order: TrainingOrder) -> TrainingOrder:
+        engine = order.images.engine or serving_image(pod())
+        return replace(order, images=Images(engine, order.images.trainer or engine))
+
+    def objects(order: TrainingOrder) -> tuple[dict[str, Any], ...]:
+        volume = Volume(order.limits.disk_gib + _HEADS_GIB, asked.storage_class, asked.shared)
+        form = JobForm(volume, stage_programs(), stage_commands(order), asked.queue)
+        render = train_job_objects if asked.engine == "trainjob" else training_objects
+        return render(order, form, pod(), session.namespace)
+
+    return ClusterTraining(
+        JobTrainer(session.client, session.namespace, session.name, objects), objects, complete
+    )
+
+
+_HEADS_GIB = 10.0  # on the claim besides the transcripts: checkpoints of a head

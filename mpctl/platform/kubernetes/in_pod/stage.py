@@ -1,0 +1,90 @@
+"""A stage of a training Job: skipped if it was done before, else its command runs; ``collect`` first gets the prompts.
+
+Runs in the pod; imports nothing of mpctl. While ``collect`` waits it listens on 127.0.0.1 only, which is where the API
+server's port-forward arrives: ``POST /prompts`` takes the lines of prompts.jsonl, ``GET /prompts`` answers 204. ``card``
+ends with the card as one line of output, without the digests of prompts, which the order has.
+
+``stage.py STAGE FOLDER ORDER PORT WAIT_S COMMAND...``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+CARD_LINE = "mpctl-card: "
+PROMPTS = "prompts.jsonl"
+REQUEST_BYTES = 64 * 2**20
+
+
+def receive(folder: Path, port: int, wait_s: float) -> bool:
+    """Wait until the prompts are in the folder; return whether they are."""
+    arrived = threading.Event()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self._end(204 if self.path == "/prompts" else 404)
+
+        def do_POST(self) -> None:
+            size = int(self.headers.get("Content-Length") or 0)
+            if self.path != "/prompts" or not 0 < size <= REQUEST_BYTES:
+                self._end(404)
+                return
+            write(folder / PROMPTS, json.loads(self.rfile.read(size))["lines"])
+            self._end(200)
+            arrived.set()
+
+        def _end(self, status: int) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", "2")
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, format: str, *values: object) -> None:
+            """Nothing of a request reaches the log."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    arrived.wait(wait_s)
+    server.shutdown()
+    return arrived.is_set()
+
+
+def write(path: Path, text: str) -> None:
+    """Write a file whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    os.replace(part, path)
+
+
+def main(arguments: list[str]) -> int:
+    """Run a stage; return its exit code."""
+    stage, folder, order, port, wait_s = arguments[0], Path(arguments[1]), *arguments[2:5]
+    done = folder / f".{stage}.done"
+    if not done.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(order, folder / "order.json")
+        if stage == "collect" and not (folder / PROMPTS).exists():
+            print(f"{time.strftime('%H:%M:%S')} waiting for the prompts", flush=True)
+            if not receive(folder, int(port), float(wait_s)):
+                print(f"no prompts arrived in {float(wait_s):.0f} s", file=sys.stderr)
+                return 1
+        code = subprocess.run(arguments[5:], check=False).returncode
+        if code:
+            return code
+        write(done, "")
+    if stage == "card":
+        card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
+        print(CARD_LINE + json.dumps({**card, "training_digests": []}), flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
