@@ -15,8 +15,8 @@ LEAST_GAIN = 1.05  # over what serves now: below it a head is not worth its trai
 PASSES = 4  # over the training tokens, of a warm start
 # Of dense bf16: hidden states of 5 000 answers in 143 s and 5 epochs in 327 s on two H100 (speculators, Llama-3.1-8B)
 _REACHED = 0.3
-# Training unrolls a head over three drafted tokens (speculators, --ttt-steps); one that drafts in one pass sees about as
-# many positions for each token of an answer (3072 anchors of 8 tokens in 8192; depths thinned by 0.7).
+# Training unrolls a head over three drafted tokens (speculators, --ttt-steps); one that drafts in one pass sees about
+# as many positions for each token of an answer (3072 anchors of 8 tokens in 8192; depths thinned by 0.7).
 _UNROLLED = 3
 _TRAINED_FLOPS = 6  # per parameter and token: one forward, two backward (Kaplan et al., arXiv 2001.08361, 2.1)
 _OVERHEAD = {"p-eagle": 3.0}  # against that arithmetic: speculators' run of 2 793 s
@@ -87,10 +87,8 @@ def cost_of(method: str, sizes: Sizes, work: Workload, device: Device, gpus: int
         collect_s += steps * sizes.weights_gb / (device.bandwidth_gb_s * _BANDWIDTH_REACHED)
     flops = _TRAINED_FLOPS * _UNROLLED * sizes.head_b * 1e9 * _OVERHEAD.get(method, 1.0)
     train_s = work.passes * work.tokens * flops / rate
-    if work.online:  # half of the GPUs wait for the other half
-        seconds = 2 * max(work.passes * read_s, train_s)
-    else:
-        seconds = collect_s + train_s
+    # Online, half of the GPUs wait for the other half.
+    seconds = 2 * max(work.passes * read_s, train_s) if work.online else collect_s + train_s
     stored = 0.0 if work.online else work.tokens * sizes.states * sizes.width * 2
     disk = stored + 3 * sizes.head_b * 1e9 * 2  # the start head, a checkpoint and the head
     return Cost(collect_s, train_s, (seconds + gpus * _START_S) / 3600, disk / GIB)

@@ -121,7 +121,9 @@ def purge(session: Session, trainer: HeadTrainer, head: str) -> None:
     trainer.purge(head)
 
 
-def prepare_order(session: Session, request: DraftTrainRequest, heads: Sequence[MadeHead]) -> tuple[TrainingOrder, Split]:
+def prepare_order(
+    session: Session, request: DraftTrainRequest, heads: Sequence[MadeHead]
+) -> tuple[TrainingOrder, Split]:
     """Return the order to train: the unfinished one of the service, else a new one; and its prompts.
 
     Raises:
@@ -138,7 +140,7 @@ def prepare_order(session: Session, request: DraftTrainRequest, heads: Sequence[
         if digests_of(split.training, unfinished.salt) != unfinished.training or method != unfinished.method:
             raise Conflict(
                 f"the training of {unfinished.name} is unfinished and has other prompts or another method",
-                hint=f"{commands.line('drafts', 'purge', unfinished.name, namespace=session.namespace)} deletes it",
+                hint=f"{_purge_command(session, unfinished)} deletes it",
             )
         return unfinished, split
     salt = token_hex(16)
@@ -163,6 +165,10 @@ def prepare_order(session: Session, request: DraftTrainRequest, heads: Sequence[
         made_with=(request.command or "").partition(" ")[0],
     )
     return order, split
+
+
+def _purge_command(session: Session, order: TrainingOrder) -> str:
+    return commands.line("drafts", "purge", order.name, namespace=session.namespace)
 
 
 def digests_of(prompts: Sequence[str], salt: str) -> tuple[str, ...]:
@@ -190,14 +196,15 @@ def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: st
             if status is None:
                 raise MpctlError(f"the run of {order.name} was deleted", hint="run the same command to start it again")
             if status != shown:
-                session.console.step("train", f"{order.name}: {status.phase}{f', {status.message}' * bool(status.message)}")
+                detail = f", {status.message}" if status.message else ""
+                session.console.step("train", f"{order.name}: {status.phase}{detail}")
                 shown = status
             if status.phase is Phase.DONE:
                 return trainer.card(uid)
             if status.over:
                 raise MpctlError(
                     f"the training of {order.name} failed: {status.message}",
-                    hint=f"{commands.line('drafts', 'purge', order.name, namespace=session.namespace)} deletes its data",
+                    hint=f"{_purge_command(session, order)} deletes its data",
                 )
             session.clock.sleep(_POLL_S)
 
@@ -298,9 +305,7 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         render = train_job_objects if asked.engine == "trainjob" else training_objects
         return render(order, form, pod(), session.namespace)
 
-    return ClusterTraining(
-        JobTrainer(session.client, session.namespace, session.name, objects), objects, complete
-    )
+    return ClusterTraining(JobTrainer(session.client, session.namespace, session.name, objects), objects, complete)
 
 
 _HEADS_GIB = 10.0  # on the claim besides the transcripts: checkpoints of a head

@@ -104,9 +104,7 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
         work = Workload(len(split.training), tokens, request.answer_tokens)
         cost = cost_of(method, sizes, work, Device(gpu.bf16_tflops, gpu.bandwidth_gb_s))
     name = "/".join(filter(None, (source.namespace, source.name)))
-    return TrainingPlan(
-        name, method, target.model or "unknown", gain, gpu.name if gpu else None, cost, tuple(missing)
-    )
+    return TrainingPlan(name, method, target.model or "unknown", gain, gpu.name if gpu else None, cost, tuple(missing))
 
 
 def trained_method(named: str | None, serving: Spec) -> str:
@@ -162,7 +160,8 @@ def tokens_per_step(engines: Mapping[str, Counters]) -> float | None:
     drafts = accepted = 0.0
     for counters in engines.values():
         try:
-            window = Window.between(Counters(0, drafts=0, draft_tokens=0, accepted=0, started=counters.started), counters)
+            start = Counters(0, drafts=0, draft_tokens=0, accepted=0, started=counters.started)
+            window = Window.between(start, counters)
         except CounterError:
             continue
         drafts, accepted = drafts + (window.drafts or 0.0), accepted + (window.accepted or 0.0)

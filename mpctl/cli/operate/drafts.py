@@ -13,6 +13,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
+from mpctl.formatting import estimate
 
 if TYPE_CHECKING:
     from mpctl.app.operate.training import HeadTrainer, MadeHead
@@ -123,16 +124,14 @@ def _card_text(card: Card) -> str:
         rows.append(["new head", _figures(holdout.new)])
         rows.append(["old head", _figures(holdout.old)])
         if holdout.difference is not None:
-            low, high = holdout.difference.low, holdout.difference.high
-            rows.append(["difference", f"{holdout.difference.value:+.2f} ({low:+.2f} to {high:+.2f})"])
+            rows.append(["difference", estimate(holdout.difference, "")])
     return columns(rows)
 
 
 def _figures(figures: HeadFigures | None) -> str:
     if figures is None:
         return "-"
-    tokens = figures.tokens_per_step
-    return f"{tokens.value:.2f} ({tokens.low:.2f} to {tokens.high:.2f}) tokens per step"
+    return f"{estimate(figures.tokens_per_step, '')} tokens per step"
 
 
 @command("list", service_argument(), OUTPUT)

@@ -3,9 +3,9 @@
 What a kubelet does here: addresses, volumes and environment, containers started, probed, restarted with a growing pause
 (a hundred times faster than a kubelet's), ended with their preStop hooks, SIGTERM and after the grace SIGKILL,
 deletions finished, the phase of a Job's pod. A hook that sleeps takes a tenth of its seconds, and one that is a command
-runs in the container's environment. Not modelled: image pulls, init containers (they are said to have completed), exec
-probes, postStart and HTTP hooks, resource limits, eviction by the kubelet. Probes are asked several times a second
-whatever their period, since tests wait for them; ``failureThreshold`` counts.
+runs in the container's environment. Init containers with a command run in the pods of Jobs; others are said to have
+completed. Not modelled: image pulls, exec probes, postStart and HTTP hooks, resource limits, eviction by the kubelet.
+Probes are asked several times a second whatever their period, since tests wait for them; ``failureThreshold`` counts.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Pod:
         self._posting = asyncio.Lock()
         self._began = now()
         self._initialized = False
+        self.init_units: list[Unit] = []  # of a Job's pod; those of other pods are only said to run
         owners = record["metadata"].get("ownerReferences", ())
         self.job = any(o["kind"] == "Job" for o in owners)
 
@@ -68,7 +69,7 @@ class Pod:
 
     def unit(self, container: str | None) -> Unit | None:
         """A container; the only or first one when none is named."""
-        return next((u for u in self.units if container in (None, "", u.name)), None)
+        return next((u for u in (*self.units, *self.init_units) if container in (None, "", u.name)), None)
 
     def update(self, record: dict) -> None:
         """What the API server has now."""
@@ -80,7 +81,7 @@ class Pod:
         """Deleted by force, or we finished the deletion."""
         self._killed = True
         self.ending.set()
-        for unit in self.units:
+        for unit in (*self.units, *self.init_units):
             self.signal(unit, signal.SIGKILL)
 
     def signal(self, unit: Unit, number: int) -> None:
@@ -123,8 +124,25 @@ class Pod:
         if behave.init_fails and self._inits():
             await self._fail_init()
             return
+        if self.job and not await self._run_inits(behave):
+            return
         self._initialized = True
         await asyncio.gather(*(self._keep(unit, behave) for unit in self.units))
+
+    async def _run_inits(self, behave: Behave) -> bool:
+        """Run the init containers of a Job's pod one after the other; whether all succeeded. One without a command,
+        whose image is not here, is said to have completed."""
+        self.init_units = [Unit(container["name"], container) for container in self._inits()]
+        for unit in self.init_units:
+            unit.started = now()
+            code = await self._once(unit, replace(behave, crash=None)) if unit.spec.get("command") else 0
+            unit.ready = unit.up = False
+            ended = {"exitCode": code, "reason": "Error" if code else "Completed"}
+            unit.state = {"terminated": {**ended, "startedAt": unit.started, "finishedAt": now()}}
+            await self._post()
+            if code:  # its restart policy is Never
+                return False
+        return True
 
     def _inits(self) -> list[dict]:
         return list(self.object["spec"].get("initContainers", ()))
@@ -269,12 +287,13 @@ class Pod:
                 hook.cancel()
             await asyncio.gather(*hooks, return_exceptions=True)  # a hook that fails is done
             left = max(grace - (time.monotonic() - began), LAST_S)
-        for unit in self.units:
+        every = (*self.units, *self.init_units)
+        for unit in every:
             self.signal(unit, signal.SIGTERM if grace else signal.SIGKILL)
-        ended = [asyncio.create_task(u.process.wait()) for u in self.units if u.process]
+        ended = [asyncio.create_task(u.process.wait()) for u in every if u.process]
         if ended:
             _, running = await asyncio.wait(ended, timeout=left or 5)
-            for unit in self.units:
+            for unit in every:
                 self.signal(unit, signal.SIGKILL)
             await asyncio.gather(*running)
         if not self._killed:
@@ -336,6 +355,7 @@ class Pod:
             inits=self._inits(),
             initialized=self._initialized,
             init_state=self._init_state,
+            init_units=self.init_units,
         )
 
     async def _event(self, reason: str, message: str, *, warning: bool = False) -> None:

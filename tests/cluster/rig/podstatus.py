@@ -11,7 +11,7 @@ from .behave import Unit, now
 @dataclass(frozen=True)
 class Known:
     """``node``: its node's address; ``inits``: the specs of its init containers; ``init_state``: state, last state and
-    restarts of the first one while it fails."""
+    restarts of the first one while it fails; ``init_units``: those that run as processes."""
 
     uid: str
     address: str
@@ -22,6 +22,7 @@ class Known:
     inits: list[dict]
     initialized: bool
     init_state: tuple[dict, dict | None, int] | None
+    init_units: list[Unit]
 
 
 def status_of(pod: Known, before: dict[str, Any]) -> dict[str, Any]:
@@ -31,7 +32,9 @@ def status_of(pod: Known, before: dict[str, Any]) -> dict[str, Any]:
     ended = [s["terminated"]["exitCode"] for s in states if "terminated" in s]
     done = len(ended) == len(pod.units)
     phase = "Pending"
-    if done:
+    if any((u.state or {}).get("terminated", {}).get("exitCode") for u in pod.init_units):
+        phase = "Failed"
+    elif done:
         phase = "Failed" if any(ended) else "Succeeded"
     elif any("running" in s or "terminated" in s for s in states) or any(u.restarts or u.last for u in pod.units):
         phase = "Running"
@@ -84,7 +87,10 @@ def _init(pod: Known, container: dict) -> dict[str, Any]:
     state: dict[str, Any] = {"waiting": {"reason": "PodInitializing"}}
     last: dict[str, Any] | None = None
     restarts = 0
-    if pod.initialized:
+    unit = next((u for u in pod.init_units if u.name == container["name"]), None)
+    if unit is not None:
+        state = unit.state or state
+    elif pod.initialized:
         done = {"exitCode": 0, "reason": "Completed", "startedAt": pod.began, "finishedAt": pod.began}
         state = {"terminated": done}
     elif pod.init_state and container is pod.inits[0]:

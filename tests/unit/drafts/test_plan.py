@@ -72,8 +72,7 @@ RUNS = {
 def test_gpu_hours_are_within_a_factor_of_two_of_published_runs(name):
     run = RUNS[name]
     ratio = run.predicted().gpu_hours / run.gpu_hours
-    print(f"{name}: published {run.gpu_hours:.2f} GPU hours, predicted {ratio * run.gpu_hours:.2f}, ratio {ratio:.2f}")
-    assert 0.5 <= ratio <= 2
+    assert 0.5 <= ratio <= 2, f"published {run.gpu_hours:.2f} GPU hours, predicted {ratio * run.gpu_hours:.2f}"
 
 
 def test_hidden_states_of_an_8b_target_take_32_kib_per_token():

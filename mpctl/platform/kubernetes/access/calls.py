@@ -208,6 +208,14 @@ WATCH = (
     *_rows("patch", kinds.SPECULATION_STATUS, ("watch",), "its conditions", subresource="status"),
     *_rows("create", kinds.EVENT, ("watch",), "what was found and done"),
 )
+# `mpctl drafts`: a training Job runs what the user names as its trainer, so no role has these by itself.
+_TRAIN = ("drafts train",)
+TRAINING = (
+    *_rows("list", kinds.CONFIG_MAP, ("drafts list", "drafts purge", *_TRAIN), "orders and cards of heads"),
+    *_rows("create", kinds.CONFIG_MAP, _TRAIN, "the order, the card", "operator"),
+    *_rows("list create delete", kinds.CLAIM, ("drafts purge", *_TRAIN), "the volume of a head", "operator"),
+    *_rows("list create delete", kinds.JOB, ("drafts purge", *_TRAIN), "the training", "operator"),
+)
 # Needed only by --load job.
 JOB_ROWS = tuple(row for row in TABLE if row.kind is kinds.JOB)
 # Optional: without it the free GPUs are unknown, and a rollout waits for one instead of refusing at once.

@@ -1,8 +1,8 @@
 """A stage of a training Job: skipped if it was done before, else its command runs; ``collect`` first gets the prompts.
 
 Runs in the pod; imports nothing of mpctl. While ``collect`` waits it listens on 127.0.0.1 only, which is where the API
-server's port-forward arrives: ``POST /prompts`` takes the lines of prompts.jsonl, ``GET /prompts`` answers 204. ``card``
-ends with the card as one line of output, without the digests of prompts, which the order has.
+server's port-forward arrives: ``POST /prompts`` takes the lines of prompts.jsonl. ``card`` ends with the card as one
+line of output, without the digests of prompts, which the order has.
 
 ``stage.py STAGE FOLDER ORDER PORT WAIT_S COMMAND...``.
 """
@@ -10,12 +10,10 @@ ends with the card as one line of output, without the digests of prompts, which 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -29,9 +27,6 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
     arrived = threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self._end(204 if self.path == "/prompts" else 404)
-
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
             if self.path != "/prompts" or not 0 < size <= REQUEST_BYTES:
@@ -47,7 +42,7 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
             self.end_headers()
             self.wfile.write(b"{}")
 
-        def log_message(self, format: str, *values: object) -> None:
+        def log_message(self, *values: object) -> None:
             """Nothing of a request reaches the log."""
 
     server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
@@ -57,11 +52,17 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
     return arrived.is_set()
 
 
+def say(line: str) -> None:
+    """Write a line of the container's output."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def write(path: Path, text: str) -> None:
     """Write a file whole or not at all."""
     part = path.with_name(f".{path.name}.part")
     part.write_text(text, encoding="utf-8")
-    os.replace(part, path)
+    part.replace(path)
 
 
 def main(arguments: list[str]) -> int:
@@ -72,9 +73,9 @@ def main(arguments: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(order, folder / "order.json")
         if stage == "collect" and not (folder / PROMPTS).exists():
-            print(f"{time.strftime('%H:%M:%S')} waiting for the prompts", flush=True)
+            say("waiting for the prompts")
             if not receive(folder, int(port), float(wait_s)):
-                print(f"no prompts arrived in {float(wait_s):.0f} s", file=sys.stderr)
+                say(f"no prompts arrived in {float(wait_s):.0f} s")
                 return 1
         code = subprocess.run(arguments[5:], check=False).returncode
         if code:
@@ -82,7 +83,7 @@ def main(arguments: list[str]) -> int:
         write(done, "")
     if stage == "card":
         card = json.loads((folder / "card.json").read_text(encoding="utf-8"))
-        print(CARD_LINE + json.dumps({**card, "training_digests": []}), flush=True)
+        say(CARD_LINE + json.dumps({**card, "training_digests": []}))
     return 0
 
 

@@ -50,8 +50,8 @@ class Volume:
 
 @dataclass(frozen=True)
 class JobForm:
-    """A training Job's own settings. ``queue``: a LocalQueue of Kueue, which then starts the suspended Job; ``programs``:
-    text by file name; ``commands``: of each stage."""
+    """A training Job's own settings. ``queue``: a LocalQueue of Kueue, which then starts the suspended Job;
+    ``programs``: text by file name; ``commands``: of each stage."""
 
     volume: Volume
     programs: Mapping[str, str]
@@ -72,8 +72,8 @@ def training_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: 
 def train_job_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: str) -> tuple[dict[str, Any], ...]:
     """Return claim, ConfigMap, TrainingRuntime and TrainJob, for Kubeflow Trainer.
 
-    A TrainJob's ``runtimePatches`` can add no container (its definition has no field for an image), so the runtime holds
-    all stages: one Job each, every one with the whole pod.
+    A TrainJob's ``runtimePatches`` can add no container (its definition has no field for an image), so the runtime
+    holds all stages: one Job each, every one with the whole pod.
 
     Raises:
         InputError: the order has too many prompts for an object.

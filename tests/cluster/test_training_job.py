@@ -1,0 +1,145 @@
+"""Heads trained in a Job, with the real Job controller: never a second Job, and no prompt where none belongs.
+
+``killed_training`` says what of the pod's work is emulated.
+"""
+
+import gzip
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .objects import CONTAINERS
+
+STALE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
+PLANTED = "planted prompt"
+WRITE_HEAD = (
+    "import pathlib, sys; out = pathlib.Path(sys.argv[1]); out.mkdir(exist_ok=True); "
+    "(out / 'model.safetensors').write_bytes(b'weights'); (out / 'config.json').write_text('{}')"
+)
+TRAINER = shlex.join(["python3", "-c", WRITE_HEAD, "{out}"])
+VOLUME = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolume",
+    "spec": {
+        "capacity": {"storage": "40Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "",
+        "hostPath": {"path": "/drafts"},
+    },
+}
+
+
+@pytest.fixture
+def traffic(tmp_path):
+    file = tmp_path / "traffic.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{PLANTED} {number}"}) + "\n" for number in range(40)))
+    return file
+
+
+@pytest.fixture
+def volume(cluster, namespace, tmp_path):
+    """The folder that the head's claim is; its volume is bound to it by name."""
+    folder = tmp_path / "volume"
+    folder.mkdir()
+    claim = {"namespace": namespace.name, "name": "mpctl-draft-demo-1"}
+    metadata = {"name": f"{namespace.name}-drafts"}
+    cluster.client.apply({**VOLUME, "metadata": metadata, "spec": {**VOLUME["spec"], "claimRef": claim}})
+    cluster.pods.claims["mpctl-draft-demo-1"] = folder
+    yield folder
+    del cluster.pods.claims["mpctl-draft-demo-1"]
+    cluster.client.delete("persistentvolumes", metadata["name"])
+
+
+@pytest.fixture
+def demo(namespace):
+    service = yaml.safe_load(CONTAINERS)
+    (container,) = service["spec"]["predictor"]["containers"]
+    container["args"].append(f"--speculative-config={json.dumps(STALE)}")
+    namespace.deploy(service)
+
+
+def train(mpctl, traffic, *options, code=0, kill_after=0):
+    wanted = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", TRAINER, "--storage-class", "")
+    return mpctl(*wanted, *options, code=code, kill_after=kill_after, killer="killed_training")
+
+
+def jobs(namespace):
+    return namespace.client.list("jobs", labels="mpctl.dev/part=draft")
+
+
+def planted_objects(namespace):
+    """Objects of the namespace, and lines of the pods' logs, that hold a prompt or an answer."""
+    kinds = ("jobs", "configmaps", "pods", "persistentvolumeclaims", "events", "controllerrevisions", "leases")
+    return [kind for kind in kinds if "planted" in json.dumps(namespace.client.list(kind))]
+
+
+@pytest.mark.usefixtures("demo")
+def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl, traffic, volume):
+    for written in (1, 1, 1):  # the claim; the ConfigMap; the Job: a command creates what is missing
+        train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=written)
+    assert len(jobs(namespace)) == 1
+    done = train(mpctl, traffic, "--apply", "-y")
+    assert namespace.jobs_made() == 1
+    assert "3.10 (95% CI 3 to 3.20) tokens per step" in done.stdout
+    assert "--draft made:demo-1" in done.stderr
+    assert not [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
+    assert (volume / "drafts" / "demo-1" / "head" / "model.safetensors").exists()
+    assert planted_objects(namespace) == []
+    assert "planted" not in done.stdout + done.stderr
+    (head,) = mpctl.json("drafts", "list", "demo")["items"]
+    assert (head["name"], head["state"], head["trainingPrompts"]) == ("demo-1", "trained", 32)
+    assert len(head["card"]["training_digests"]) == 32
+    mpctl("drafts", "purge", "demo-1", "-y")
+    left = [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in ("jobs", "persistentvolumeclaims")]
+    assert left == [[], []]
+    assert mpctl.json("drafts", "list", "demo")["items"] == []
+
+
+@pytest.mark.usefixtures("demo")
+def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(namespace, mpctl, traffic, volume):
+    prints = "import pathlib, sys; sys.exit((pathlib.Path(sys.argv[1]) / '0.json').read_text())"
+    fails = shlex.join(["python3", "-c", prints, "{transcripts}"])
+    options = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", fails, "--storage-class", "")
+    done = mpctl(*options, "--apply", "-y", code=1, kill_after=0, killer="killed_training")
+    assert "train ended with code 1" in done.stderr
+    assert "planted" not in done.stdout + done.stderr
+    assert planted_objects(namespace) == []
+    assert [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
+    mpctl("drafts", "purge", "demo-1", "-y")
+    kinds = ("jobs", "persistentvolumeclaims", "configmaps")
+    assert [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in kinds] == [[], [], []]
+
+
+@pytest.fixture(scope="module")
+def trainer_kinds(cluster):
+    """Kubeflow Trainer's definitions; no controller acts on them."""
+    folder = Path(__file__).parents[1] / "data" / "crds"
+    definitions = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(folder.glob("trainer-*.json.gz"))]
+    for definition in definitions:
+        cluster.client.apply(definition)
+    names = [definition["metadata"]["name"] for definition in definitions]
+
+    def served():
+        conditions = [cluster.client.get("crd", name).get("status", {}).get("conditions", ()) for name in names]
+        return all(any(c["type"] == "Established" and c["status"] == "True" for c in each) for each in conditions)
+
+    cluster.client.wait("TrainJobs are served", served)
+    yield
+    for name in names:
+        cluster.client.delete("crd", name)
+
+
+@pytest.mark.usefixtures("demo", "trainer_kinds")
+@pytest.mark.parametrize("engine", ["job", "trainjob"])
+def test_every_printed_object_is_valid_to_the_api_server(namespace, mpctl, traffic, engine):
+    """By a dry run that refuses unknown and dropped fields."""
+    printed = train(mpctl, traffic, "--engine", engine, "--queue", "gpus").stdout
+    kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
+    trained = ["Job"] if engine == "job" else ["TrainingRuntime", "TrainJob"]
+    assert kinds == ["PersistentVolumeClaim", "ConfigMap", *trained]
+    assert "planted" not in printed
+    namespace.kubectl("apply", "-f", "-", "--dry-run=server", "--validate=strict", stdin=printed)
+    assert jobs(namespace) == []
