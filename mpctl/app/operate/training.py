@@ -85,6 +85,13 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
     return tuple(heads)
 
 
+def weights_uri(head: str) -> str:
+    """The weights of a head on its claim, as ``--draft`` takes them."""
+    from mpctl.platform.kubernetes.training_job.manifest import object_name
+
+    return f"pvc://{object_name(head)}/drafts/{head}/head"
+
+
 def names_head(text: str, head: str) -> bool:
     """Return whether a manifest names a head's folder."""
     return re.search(rf"drafts/{re.escape(head)}/head(?![\w-])", text) is not None
@@ -101,7 +108,7 @@ def require_purgeable(session: Session, head: str) -> None:
         where = f"revision {', '.join(named)}" if named else "the live manifest"
         raise Refused(
             f"{head} is named by {where} of {session.title}; the prompts it was trained on are deleted already",
-            hint=f"{session.command('history')} lists the revisions; 'mpctl history --prune' removes old ones",
+            hint=f"{session.command('history')} lists the revisions",
         )
 
 

@@ -95,7 +95,7 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
     if gain.refreshed is None:
         missing.append("gain: tokens per step now and of a good head are not both known (--now, --reference)")
     if not gain.free:
-        missing.append("free methods: --transcripts FILE replays them, or 'mpctl rollout --spec ngram' measures one")
+        missing.append("what free methods bring: --transcripts FILE replays them")
     cost = None
     if shape is not None and gpu is not None:
         precision = PRECISIONS[precision_of(target.model or "", shape)]

@@ -109,9 +109,16 @@ def train(context: CliContext, /, name: str | None, request: DraftTrainRequest) 
         context.terminal.note(f"nothing was changed; --apply creates them and sends the prompts of {trained.name}")
         return
     card = trained.card
-    context.emit("Card", record=card.to_record, names=lambda: [card.name], table=lambda _wide: _card_text(card))
+    heads = training.made_heads(session, training.open_trainer(session))
+    context.emit(
+        "HeadList",
+        record=lambda: {"items": [_head_record(head) for head in heads if head.order.name == card.name]},
+        names=lambda: [card.name],
+        table=lambda _wide: _card_text(card),
+    )
     if card.better():
-        context.terminal.next_command(session.command("rollout", "--draft", f"made:{card.name}"))
+        draft = training.weights_uri(card.name)
+        context.terminal.next_command(session.command("rollout", "--spec", card.method, "--draft", draft))
     else:
         context.terminal.note(f"{card.name} is no better than the head it started from; no engine was started")
 

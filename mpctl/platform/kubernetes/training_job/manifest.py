@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.drafts.order import TrainingOrder
-from mpctl.errors import InputError
+from mpctl.errors import InputError, Refused
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.load_job.job_manifest import COPIED, NOT_EVICTED, placement_of, pod_security, security_of
 from mpctl.platform.kubernetes.service.conditions import Json
@@ -139,7 +139,13 @@ def stage_programs() -> dict[str, str]:
 
 
 def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
-    """The commands of the stages."""
+    """The commands of the stages.
+
+    Raises:
+        Refused: a stage has no program for a cluster's engine image.
+    """
+    if missing := [stage for stage in (COLLECT, CARD) if stage not in _PROGRAMS]:
+        raise Refused(f"mpctl has no program yet for {' and '.join(missing)} in the engine's image")
     folder = f"{DRAFTS}/drafts/{order.name}"
     paths = {
         "transcripts": f"{folder}/transcripts",

@@ -204,8 +204,8 @@ class JobTrainer:
             card = Card.from_record(record)
         except (ValueError, TypeError) as error:
             raise MpctlError(f"the card of {order.name} is damaged: {error}") from error
-        kept = ("namespace", "labels", "ownerReferences")
-        metadata = {key: job["metadata"][key] for key in kept if key in job["metadata"]}
+        copied = ("namespace", "labels", "ownerReferences")
+        metadata = {key: job["metadata"][key] for key in copied if key in job["metadata"]}
         body: dict[str, Any] = {
             "apiVersion": "v1",
             "kind": "ConfigMap",
