@@ -366,6 +366,7 @@ class RolloutRequest:
         help="File for the signed verdict of a promotion (default: SERVICE-ROLLOUT.intoto.jsonl).",
     )
     by: str = ""  # the program that decided it, empty for a person
+    cause: str = ""  # the refresh that made the draft
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class Ending(StrEnum):
     ABANDONED = "abandoned"
     RETIRED = "retired"
     RESTARTED = "restarted"
+    OFFERED = "offered"
+    REFUSED = "refused"
 
 
 class StepResult(Record):
@@ -192,6 +194,11 @@ def unfinished_retirement(entries: Iterable[Entry]) -> Operation | None:
     return _last_unfinished(entries, (Kind.RETIRE,))
 
 
+def unfinished_refresh(entries: Iterable[Entry]) -> Operation | None:
+    """The draft that is being trained, or None. It blocks no other operation and is not undone by one."""
+    return _last_unfinished(entries, (Kind.REFRESH,))
+
+
 def _last_unfinished(entries: Iterable[Entry], kinds: tuple[Kind, ...]) -> Operation | None:
     unfinished = [op for op in operations(entries) if op.ending is None and op.plan.kind in kinds]
     return unfinished[-1] if unfinished else None
@@ -219,6 +226,8 @@ def require_finished(
     Raises:
         Conflict: an operation is unfinished, or a retained baseline runs.
     """
+    if (refresh := unfinished_refresh(entries)) is not None:
+        raise Conflict(f"{refresh.id} of {title} is unfinished", hint=f"'{command('abandon')}' ends the training")
     operation = unfinished_operation(entries)
     if operation is not None:
         raise Conflict(

@@ -19,13 +19,14 @@ from mpctl.rollout.revision import Manifest, Revision, spec_text
 
 
 class Kind(StrEnum):
-    """The purpose of an operation: judge a candidate, restore a revision, end a retained baseline, or replace the
-    engines by fresh ones of the same spec."""
+    """The purpose of an operation: judge a candidate, restore a revision, end a retained baseline, replace the
+    engines by fresh ones of the same spec, or train a draft anew, which changes nothing that serves."""
 
     ROLLOUT = "rollout"
     ROLLBACK = "rollback"
     RETIRE = "retire"
     RESTART = "restart"
+    REFRESH = "refresh"
 
 
 class Strategy(StrEnum):
@@ -84,6 +85,7 @@ class Plan(Record):
     fidelity: str = OFF  # the pass of answers before speed
     earlier: int = 0  # measurements of the same pair that did not promote, across which the gate's error is spent
     engine: dict[str, str] = field(default_factory=dict)  # what decides its answers besides speculation
+    cause: str = ""  # the refresh that made the draft of a rollout
 
     @property
     def baseline_arm(self) -> Arm:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mpctl.drafts.refresh import RefreshAct, StaleDraft, decide_refresh
 from mpctl.watch.assessment import ANSWERS, Assessment, Signal
 from mpctl.watch.watch_policy import NOTIFY, PREVIOUS, WatchPolicy
 
@@ -30,6 +31,9 @@ class WatchAct(StrEnum):
     FALL_BACK = "fall back"
     RE_ARM = "re-arm"
     RESUME = "resume"
+    PROPOSE = "propose a refresh"
+    MEASURE = "measure a free method"
+    REFRESH = "refresh"
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class Situation:
     interrupted: str = ""  # an unfinished operation that the watch itself began
     restarts: tuple[float, ...] = ()  # when the watch restarted the engines
     retry_at: float = 0.0
+    stale: StaleDraft | None = None  # a draft that went stale and has no successor
+    refreshing: str = ""  # what of an unfinished refresh can be done now
 
 
 @dataclass(frozen=True)
@@ -76,18 +82,21 @@ class Fleet:
 
 @dataclass(frozen=True)
 class WatchDecision:
-    """``act`` with its reason for people; ``rung``: where a fallback goes."""
+    """``act`` with its reason for people; ``rung``: where a fallback goes; ``method``: a free one to measure."""
 
     act: WatchAct
     reason: str
     rung: Rung | None = None
     brake: bool = False
+    method: str = ""
 
 
 def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     """Decide about one service."""
     decision = _decided(policy, assessment, situation, fleet)
-    acts = decision.act not in (WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD)
+    if decision.act in (WatchAct.NOTHING, WatchAct.REPORT):
+        decision = _refresh(policy, situation) or decision
+    acts = decision.act not in (WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD, WatchAct.PROPOSE)
     if acts and situation.now < situation.retry_at:
         remaining_s = situation.retry_at - situation.now
         return WatchDecision(WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
@@ -96,7 +105,7 @@ def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fl
 
 def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     if situation.interrupted:
-        acts = policy.fall_back or policy.re_arm
+        acts = policy.fall_back or policy.re_arm or (policy.refresh is not None and policy.refresh.apply)
         what = f"{situation.interrupted} of the watch was interrupted"
         return WatchDecision(WatchAct.RESUME if acts else WatchAct.REPORT, what)
     if not assessment.finding or assessment.signal is Signal.FELL_BACK:
@@ -175,6 +184,28 @@ def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Sit
     if reason := _cooling(policy, situation):
         return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, reason)
     return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
+
+
+_OF_REFRESH = {
+    RefreshAct.NOTHING: WatchAct.REPORT,
+    RefreshAct.PROPOSE: WatchAct.PROPOSE,
+    RefreshAct.MEASURE: WatchAct.MEASURE,
+    RefreshAct.TRAIN: WatchAct.REFRESH,
+}
+
+
+def _refresh(policy: WatchPolicy, situation: Situation) -> WatchDecision | None:
+    """Return the next act of a refresh; None where no draft is stale, or the finding is younger than the policy wants.
+    A training that was begun goes on whatever the policy says now; it holds no lease, so others may be at work."""
+    if situation.busy or policy.refresh is None:
+        return None
+    if situation.refreshing:
+        return WatchDecision(WatchAct.REFRESH, situation.refreshing)
+    lasted = situation.now - situation.found_at
+    if situation.stale is None or lasted < policy.confirm_s:
+        return None
+    decision = decide_refresh(policy.refresh, situation.stale, situation.now)
+    return WatchDecision(_OF_REFRESH[decision.act], decision.reason, method=decision.method)
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:

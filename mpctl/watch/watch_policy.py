@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import InputError
 from mpctl.methods import METHODS
+from mpctl.records import decode
 from mpctl.yaml_lines import document
 
 PREVIOUS = "previous"
@@ -33,6 +35,8 @@ class WatchPolicy:
       policy falls back at all, or ``notify``.
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
+    - ``refresh``: propose or train a new draft where the one of the service went stale
+      (:class:`mpctl.drafts.refresh.RefreshPolicy`); None: neither.
     """
 
     interval_s: float = 15.0
@@ -51,6 +55,7 @@ class WatchPolicy:
     wrong_answers: str = FALL_BACK
     re_arm: bool = False
     re_arm_prompts: Mapping[str, str] = ()  # type: ignore[assignment]
+    refresh: RefreshPolicy | None = None
 
     @property
     def run_length(self) -> float:
@@ -71,6 +76,8 @@ class WatchPolicy:
             if fault:
                 raise InputError(fault, file=file, line=node.line_of(str(name)), field=str(name))
             values[str(name)] = tuple(value) if isinstance(value, list) else value
+        if "refresh" in values:
+            values["refresh"] = decode(RefreshPolicy, values["refresh"])
         return cls(**values)
 
 
@@ -105,5 +112,20 @@ def _fault(name: str, value: Any) -> str:
         rungs = {*METHODS, PREVIOUS}
         sound = isinstance(value, list) and value and all(isinstance(v, str) and v in rungs for v in value)
         return "" if sound else f"must be a list of {', '.join(sorted(rungs))}"
+    if name == "refresh":
+        return _fault_of_refresh(value)
     sound = isinstance(value, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in value.items())
     return "" if sound else "must be a mapping of classes of traffic to files"
+
+
+def _fault_of_refresh(value: Any) -> str:
+    try:
+        policy = decode(RefreshPolicy, value)
+    except ValueError as error:
+        return str(error)
+    lookups = [name for name, row in METHODS.items() if row.is_lookup]
+    if unknown := [name for name in policy.free_methods if name not in lookups]:
+        return f"free_methods: {unknown[0]} is none of {', '.join(lookups)}"
+    numbers = (policy.min_prompts, policy.attempts, policy.gpu_hours_per_week, policy.cool_down_s)
+    positive = policy.min_prompts > 0 and all(math.isfinite(number) and number >= 0 for number in numbers)
+    return "" if policy.prompts and positive else "needs prompts, and numbers from 0, min_prompts from 1"

@@ -19,6 +19,7 @@ from mpctl.rollout.operation import (
     prunable,
     require_finished,
     unfinished_operation,
+    unfinished_refresh,
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -36,7 +37,8 @@ def abandon(session: Session) -> tuple[Operation, ...]:
         Cancelled: the user declined or pressed Ctrl-C.
         MpctlError: a step failed; the same call again continues.
     """
-    operation = unfinished_operation(session.store.entries())
+    entries = session.store.entries()
+    operation = unfinished_operation(entries) or unfinished_refresh(entries)
     if operation is None:
         return ()
     if session.platform.live_text() is not None and (owner := session.owned(force=True)) is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_split, read_traffic, remembered_classes
-from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_retirement
+from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
 from mpctl.rollout.steps.measure import stored_workload, verdict_of
@@ -26,7 +26,9 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
     with session.store.lease("resume"):
         operation = _unfinished(session)
         if operation is None:
-            return OperationOutcome.nothing_to_do(session, f"{session.title} has no unfinished operation")
+            refresh = unfinished_refresh(session.store.entries())
+            training = "" if refresh is None else f"; '{session.command('watch')}' carries {refresh.id} on"
+            return OperationOutcome.nothing_to_do(session, f"{session.title} has no unfinished operation{training}")
         confirm_resume(session, operation)
         kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
         prompts_by_class = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)

@@ -103,6 +103,7 @@ class RolloutPlanner:
             mirror_percent=traffic.mirror_percent,
             deletes_retained_baseline=fit.deletes_retained_baseline,
             by=request.by,
+            cause=request.cause,
             prediction=prediction,
             bake_s=fit.bake_s,
             bake_baseline=fit.bake_baseline,

@@ -22,7 +22,7 @@ from mpctl.experiment.answers import Answer, Ask
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.rollout.ledger import lost_history
-from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_retirement
+from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.watch.sentinel import engine_of
 
@@ -302,7 +302,7 @@ class Session(Source):
             url=url,
             routed=routed,
             arms=arms,
-            operation=operation,
+            operation=operation or unfinished_refresh(entries),
             holder=holder,
             supervised=supervised,
             problems=problems,

@@ -8,6 +8,7 @@ from typing import Any
 from mpctl import commands
 from mpctl.manifest import redacted
 from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import ArmState, Phase
 
 
@@ -65,10 +66,11 @@ class Status:
 
     @property
     def state(self) -> str:
-        """A word: the phase of the routed arm, unless an operation is open or the engines are unsupervised."""
+        """A word: the phase of the routed arm, unless an operation on the service is open or the engines are
+        unsupervised."""
         if not self.readable:
             return "Unknown"
-        if self.operation is not None:
+        if self.operation is not None and self.operation.plan.kind is not Kind.REFRESH:
             return "Progressing" if self.holder else "Interrupted"
         if not self.supervised:
             return "Unsupervised"

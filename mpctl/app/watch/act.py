@@ -6,17 +6,19 @@ import json
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-from mpctl.app.operate import maintain, resume, rollback, rollout
+from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
-from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts
+from mpctl.app.watch.ledger_facts import LedgerFacts
+from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, prompts_of
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import BUILT_IN
+from mpctl.experiment.prompt_files import BUILT_IN, CHAT
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
+from mpctl.platform.local.state_files import state_root, write_text
 from mpctl.records import restored
-from mpctl.rollout.operation import Ending
+from mpctl.rollout.operation import Ending, Operation, unfinished_operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import WatchAct, WatchDecision
@@ -60,15 +62,29 @@ class Unattended:
         return nullcontext()
 
 
-def carry_out_decision(session: Session, policy: WatchPolicy, facts: LedgerFacts, decision: WatchDecision) -> str:
+def carry_out_decision(
+    session: Session,
+    policy: WatchPolicy,
+    facts: LedgerFacts,
+    decision: WatchDecision,
+    trainings: Trainings | None = None,
+) -> str:
     """Do it; returns what was done, in words.
 
     Raises:
         MpctlError: it failed; what was begun is in the ledger, and the next reading continues it.
     """
     if decision.act is WatchAct.RESUME:
-        outcome = resume.run(session, _prompts(policy))
+        outcome = resume.run(session, _prompts_again(session, policy))
         return f"{facts.interrupted} was continued: {_ended(outcome)}"
+    if decision.act is WatchAct.REFRESH:
+        assert facts.refresh is not None
+        assert trainings is not None
+        return _refresh(session, policy, facts.refresh, decision, trainings)
+    if decision.act is WatchAct.MEASURE:
+        assert facts.refresh is not None
+        outcome = rollout.run(session, _free_request(session, policy, facts.refresh, decision.method))
+        return f"{decision.method} was measured: {_ended(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.better is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
@@ -92,7 +108,7 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     promotion = facts.promotion
     return RolloutRequest(
         SpeculationRequest(facts.better.method, config=json.dumps(config), draft=draft),
-        _measurement(session, policy, promotion),
+        _measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,
             users_share_percent=(promotion.users_share_percent or None) if promotion is not None else None,
@@ -101,8 +117,63 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     )
 
 
-def _measurement(session: Session, policy: WatchPolicy, promotion: Plan | None) -> MeasurementRequest:
-    prompts = _prompts(policy)
+def _refresh(
+    session: Session, policy: WatchPolicy, facts: RefreshFacts, decision: WatchDecision, trainings: Trainings
+) -> str:
+    """Roll out the head that waits for its gate, else begin a training or carry on the one that was begun."""
+    assert policy.refresh is not None
+    training = trainings(session, policy.refresh, facts.promotion)
+    if facts.offered is not None:
+        return _gate(session, facts.promotion, facts.offered, training)
+    if not facts.unfinished:
+        refresh.propose(session, training, draft=facts.stale.draft, cause=decision.reason, by=WATCH)
+    operation = refresh.advance(session, training)
+    if operation is None:
+        return "nothing to do"
+    state = f"waits for the {operation.begun}" if operation.ending is None else operation.ending.value
+    return f"{operation.id} {state}" + (f": {operation.detail}" if operation.detail else "")
+
+
+def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
+    """The prompts of an interrupted operation; none for those of a hold-out, whose file the rollout remembers."""
+    unfinished = unfinished_operation(session.store.entries())
+    if unfinished is not None and unfinished.plan.cause:
+        return ()
+    free = policy.refresh is not None and not policy.re_arm_prompts
+    return prompts_of(policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts)
+
+
+def _free_request(session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str) -> RolloutRequest:
+    assert policy.refresh is not None
+    prompts = prompts_of(policy.refresh.prompts)
+    return RolloutRequest(
+        SpeculationRequest(method), _measurement(session, facts.promotion, prompts), TrafficRequest(), by=WATCH
+    )
+
+
+def _gate(session: Session, promotion: Plan, offered: Operation, training: refresh.Training) -> str:
+    """Roll out the head of a refresh with the settings of the one before, on prompts that it was not trained on. Their
+    file stays where the rollout is interrupted, which reads it again."""
+    spec, reserved = promotion.spec, refresh.reserved_of(offered)
+    assert spec is not None
+    holdout = training.order(reserved.name, reserved.salt)[1].holdout  # of a file that grew: a part of what was new
+    file = state_root() / "holdouts" / f"{reserved.name}.jsonl"
+    lines = (p.removeprefix(CHAT) if p.startswith(CHAT) else json.dumps({"prompt": p}) for p in holdout)
+    write_text(file, "\n".join(lines) + "\n")
+    settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
+    request = RolloutRequest(
+        SpeculationRequest(spec.method, config=json.dumps(settings), draft=f"made:{reserved.name}"),
+        _measurement(session, promotion, (f"holdout={file}",)),
+        TrafficRequest(keep_baseline=promotion.keep_baseline),
+        by=WATCH,
+        cause=offered.id,
+    )
+    outcome = rollout.run(session, request)
+    file.unlink(missing_ok=True)
+    return f"{reserved.name} was measured: {_ended(outcome)}"
+
+
+def _measurement(session: Session, promotion: Plan | None, prompts: tuple[str, ...]) -> MeasurementRequest:
     record = None if promotion is None else session.store.load(promotion.workload, "workload")
     if promotion is None or record is None:
         return MeasurementRequest(prompts=prompts)
@@ -135,11 +206,6 @@ def _limits(promotion: Plan) -> dict[str, object]:
         name: min(value, defaults[name]) if name in strict else value
         for name, value in promotion.policy.to_record().items()
     }
-
-
-def _prompts(policy: WatchPolicy) -> tuple[str, ...]:
-    """Files by class of traffic; a class that is its own file is a built-in set."""
-    return tuple(name if name == file else f"{name}={file}" for name, file in dict(policy.re_arm_prompts).items())
 
 
 def _ended(outcome: OperationOutcome) -> str:

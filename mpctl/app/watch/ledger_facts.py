@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from mpctl.app.session.base import Session, SystemClock, who
+from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, read_refresh, withdrawn
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
 from mpctl.methods import Finding, Spec
@@ -26,7 +27,6 @@ from mpctl.watch.sentinel import RECORD as SENTINELS
 from mpctl.watch.sentinel import Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
-WATCH = "watch"
 _OPERATIONS = 6  # the last ones, that may hold sentinels
 ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
 
@@ -73,9 +73,10 @@ class LedgerFacts:
     known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
+    refresh: RefreshFacts | None = None  # of the draft that serves or went stale, where the policy refreshes
 
 
-def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
+def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | None = None) -> LedgerFacts:
     """Read the ledger of a service.
 
     Raises:
@@ -104,7 +105,11 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
     served = live_revisions(entries)
     live = _rung(_served_number(last, revisions), last.plan.spec)
     reference, unread = _reference(session, last, revisions)
-    candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served]
+    never = withdrawn(every)
+    candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served and r.digest not in never]
+    refresh = None
+    if policy.refresh is not None:
+        refresh = read_refresh(session, policy.refresh, every, trainings)
     facts = replace(
         facts,
         live=live,
@@ -115,13 +120,15 @@ def read_facts(session: Session, policy: WatchPolicy) -> LedgerFacts:
         speculates=_speculates(last.plan.spec),
         known_bad=_known_bad(session) if _speculates(last.plan.spec) else (),
         rungs=ladder(policy, candidates, live, _previous(every, last)),
+        refresh=refresh,
     )
     wrong = any(last.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in ANSWERS)
     better = last.plan.baseline_spec if last in back else None
     if better is None or not _speculates(better):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
-    facts = replace(facts, better=None if wrong else better)  # wrong answers are tried again by a person alone
+    never_again = wrong or last.plan.baseline.digest in never  # wrong answers are tried again by a person alone
+    facts = replace(facts, better=None if never_again else better)
     return replace(facts, fell_back=_fallback(session, last, better), promotion=promotion)
 
 

@@ -13,12 +13,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
+from mpctl import commands
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import Asked, ask_sentinel
 from mpctl.app.watch.sources import Readers, Source, read_engines
+from mpctl.app.watch.stale import Trainings, prompts_of
+from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, Fleet, Situation, WatchAct, WatchDecision, decide
@@ -44,6 +47,8 @@ _REASONS = {
     WatchAct.FALL_BACK: "FellBack",
     WatchAct.RE_ARM: "ReArmed",
     WatchAct.RESUME: "Resumed",
+    WatchAct.MEASURE: "Measured",
+    WatchAct.REFRESH: "Refreshed",
 }
 
 Key = tuple[str, str]
@@ -67,6 +72,7 @@ class Watched:
     reported: Signal | None = None  # the signal of the last event
     unpaid: bool = False  # that event said that speculation costs more than it gains
     hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
+    proposed_after: str = ""  # the last change of the service when a training was proposed
     guard: Guard = field(default_factory=Guard)
     sentinels: Sentinels | None = None  # that this process recorded
     asking: Future[Asked] | None = None
@@ -125,6 +131,7 @@ class Watcher:
     ) -> None:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
+        self.trainings: Trainings | None = None  # what trains drafts; None: it is only proposed
         self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
         shortest, longest = _DEADLINES_S
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
@@ -200,7 +207,7 @@ class Watcher:
     def _facts_of(self, session: Session) -> LedgerFacts | str:
         """Return the facts, or why they cannot be read."""
         try:
-            return read_facts(session, self.policy)
+            return read_facts(session, self.policy, self.trainings)
         except MpctlError as error:
             return f"the ledger cannot be read: {error.message}"
         except Exception as error:  # noqa: BLE001  a fault of our own on one odd object ends no watch of the others
@@ -324,12 +331,39 @@ class Watcher:
         if decision.act is WatchAct.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
             self._tell(watched, "decision", reason, decision.reason, finding=True)
+        if decision.act is WatchAct.PROPOSE and watched.proposed_after != watched.facts.operation:
+            watched.proposed_after = watched.facts.operation
+            self._propose(watched, decision.reason)
         if acts and decision.act in _REASONS:
             if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
             if decision.act is WatchAct.RESTART:
                 watched.restarted_at = self._now()
             watched.acting = self._actors.submit(self._act, watched, decision)
+
+    def _propose(self, watched: Watched, reason: str) -> None:
+        """Emit the command that trains a stale draft anew, with what it needs and may gain."""
+        assert watched.facts.refresh is not None
+        assert self.policy.refresh is not None
+        stale, session = watched.facts.refresh.stale, watched.session
+        gain = "" if stale.gain is None else f", at best {1.0 + stale.gain:.2f}x of what serves now"
+        free = "".join(f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured)
+        hours = "" if stale.needed_gpu_hours is None else f", {stale.needed_gpu_hours:.1f} GPU hours"
+        text = f"{reason}; {stale.prompts} prompts{hours}{gain}{free}"
+        options = [part for prompts in prompts_of(self.policy.refresh.prompts) for part in ("--prompts", prompts)]
+        command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
+        self._tell(watched, "decision", "RefreshProposed", text, finding=True, command=command)
+
+    def _stale(self, watched: Watched) -> StaleDraft | None:
+        """The draft that went stale: one that a fallback replaced, or one that serves and is found wanting now. A
+        policy that falls back does that first, if the draft does not pay."""
+        refresh, assessment = watched.facts.refresh, watched.assessment
+        if refresh is None or refresh.fell_back:
+            return None if refresh is None else refresh.stale
+        cause = f"{assessment.signal.value}: {assessment.text}"
+        if assessment.signal is not Signal.WORSE_DRAFT or (assessment.pays is None and self.policy.fall_back):
+            return None
+        return replace(refresh.stale, cause=cause)
 
     def _decision(self, watched: Watched) -> WatchDecision:
         """Decide; to act, only on the ledger as it is now."""
@@ -357,6 +391,8 @@ class Watcher:
             interrupted=facts.interrupted,
             restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
             retry_at=watched.retry_at,
+            stale=None if facts.refresh is not None and facts.refresh.unfinished else self._stale(watched),
+            refreshing=facts.refresh.due if facts.refresh is not None else "",
         )
 
     def _fleet(self, watched: Watched) -> Fleet:
@@ -368,14 +404,16 @@ class Watcher:
         facts, reason = watched.facts, _REASONS[decision.act]
         details: dict[str, Any]
         try:
-            report = carry_out_decision(self._reopen(watched.session), self.policy, facts, decision)
+            session = self._reopen(watched.session)
+            report = carry_out_decision(session, self.policy, facts, decision, self.trainings)
         except MpctlError as error:
             self._failed(watched)
             kind, reason, text = "error", f"{reason}Failed", f"{decision.act.value} failed: {error.message}"
             details = {"finding": True, "command": error.hint or ""}
         else:
             kind, text, session = "action", f"{decision.reason}; {report}", watched.session
-            changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM)
+            changes_spec = decision.act in (WatchAct.FALL_BACK, WatchAct.RE_ARM, WatchAct.MEASURE)
+            changes_spec = changes_spec or (facts.refresh is not None and facts.refresh.offered is not None)
             before = facts.live if changes_spec else None
             details = {
                 "reference": facts.reference.operation if facts.reference is not None else "",
@@ -385,7 +423,8 @@ class Watcher:
             }
             watched.actions += 1
             watched.failures, watched.retry_at = 0, 0.0
-            watched.reported, watched.finding, watched.state, watched.guard = None, None, State(), Guard(1.0)
+            if decision.act is not WatchAct.REFRESH:  # which may have changed nothing that serves
+                watched.reported, watched.finding, watched.state, watched.guard = None, None, State(), Guard(1.0)
         watched.read_at = None
         self._take(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now

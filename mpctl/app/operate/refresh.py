@@ -1,0 +1,229 @@
+"""Train a stale draft anew: an operation of the ledger that changes nothing that serves.
+
+The service's lease is held only while an entry is written, so others may work on the service meanwhile. The trainer
+finds a run by its name and its uid, and so does an operation that was killed after any entry: nothing is trained twice.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from mpctl.app.session.base import Session
+from mpctl.drafts.card import Card, Target
+from mpctl.drafts.order import Phase, Split, Trainer, TrainingOrder, TrainingStatus
+from mpctl.errors import Conflict, InputError, Refused
+from mpctl.rollout.journal import Journal
+from mpctl.rollout.operation import (
+    Ending,
+    Operation,
+    StepResult,
+    unfinished_operation,
+    unfinished_refresh,
+)
+from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.restore import live_spec
+from mpctl.rollout.revision import Manifest
+from mpctl.rollout.steps.baseline import revision_of
+
+RESERVE, TRAIN, CARD = "reserve", "train", "card"  # steps of the ledger, in order
+
+
+class Training(Protocol):
+    """Makes orders for one stale draft of one service, and has them run."""
+
+    trainer: Trainer
+    gpu_hours: float  # that one order is expected to take
+
+    def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
+        """Return an order with its prompts.
+
+        Raises:
+            InputError: the prompts or the draft cannot be used.
+        """
+
+    def target(self) -> Target:
+        """Return the target that serves now."""
+
+
+@dataclass(frozen=True)
+class Reserved(StepResult):
+    """The order's name, numbers of prompts, the salt of their digests, and the GPU hours it may take."""
+
+    name: str
+    salt: str
+    training: int
+    holdout: int
+    gpu_hours: float
+    deadline_s: float
+
+
+@dataclass(frozen=True)
+class Submitted(StepResult):
+    """The run of the order."""
+
+    uid: str
+
+
+@dataclass(frozen=True)
+class Carded(StepResult):
+    """A head that was trained: its digest, the GPU hours it took, and tokens per step of old and new head on the
+    hold-out."""
+
+    head_digest: str
+    gpu_hours: float
+    new: float | None = None
+    old: float | None = None
+
+
+def propose(session: Session, training: Training, *, draft: str, cause: str, by: str) -> Operation:
+    """Open a refresh of ``draft``; one that is unfinished is returned as it is.
+
+    Raises:
+        Conflict: another operation is unfinished, or another operator works on the service.
+    """
+    with session.store.lease("refresh"), session.context() as context:
+        entries = session.store.entries()
+        if (unfinished := unfinished_refresh(entries)) is not None:
+            return unfinished
+        if (other := unfinished_operation(entries)) is not None:
+            raise Conflict(f"{other.id} of {session.title} is unfinished")
+        journal = Journal(context)
+        operation_id = f"refresh-{len(journal.operations()) + 1}"
+        spec = live_spec(session.platform)
+        live = Manifest.of(session.platform.read().text)
+        live = revision_of(context, live, operation_id, why="as found", spec=spec)
+        plan = Plan(
+            kind=Kind.REFRESH,
+            strategy=Strategy.IN_PLACE,
+            baseline=live,
+            goal=live,
+            spec=spec,
+            baseline_spec=spec,
+            why=cause,
+            draft=draft,
+            target_model=training.target().model,
+            by=by,
+        )
+        return journal.open(operation_id, plan, then=RESERVE)
+
+
+def advance(session: Session, training: Training) -> Operation | None:
+    """Carry the unfinished refresh on as far as it goes without waiting for the trainer; None where there is none.
+
+    Raises:
+        Conflict: another operator works on the service.
+        MpctlError: the trainer could not be asked; the same call again continues.
+    """
+    operation = unfinished_refresh(session.store.entries())
+    while operation is not None and operation.ending is None:
+        try:
+            write = _STEPS[operation.begun](session, training, operation)
+        except (InputError, Refused) as error:
+            write = _refuse(session, operation, error.message)
+        if write is None:
+            return operation
+        operation = _written(session, operation, write)
+    return operation
+
+
+_Write = Callable[[Journal, Operation], Operation]
+
+
+def _written(session: Session, operation: Operation, write: _Write) -> Operation:
+    """Write an entry, unless another command has written it meanwhile."""
+    with session.store.lease("refresh"), session.context() as context:
+        journal = Journal(context)
+        now = journal.operation(operation.id)
+        return write(journal, now) if (now.begun, now.ending) == (operation.begun, None) else now
+
+
+def _reserve(session: Session, training: Training, operation: Operation) -> _Write:
+    salt = secrets.token_hex(8)
+    name = f"{session.name}-{operation.id.rpartition('-')[2]}-{salt[:6]}"  # numbers begin again after a purged history
+    order, split = training.order(name, salt)
+    counts = len(split.training), len(split.holdout)
+    reserved = Reserved(name, salt, *counts, training.gpu_hours, order.limits.deadline_s)
+    return lambda journal, now: journal.done(now, RESERVE, reserved, then=TRAIN)
+
+
+def _train(session: Session, training: Training, operation: Operation) -> _Write:
+    reserved = reserved_of(operation)
+    order, split = training.order(reserved.name, reserved.salt)
+    session.console.step(TRAIN, f"{reserved.training} prompts train {reserved.name}")
+    submitted = Submitted(training.trainer.submit(order, split))
+    return lambda journal, now: journal.done(now, TRAIN, submitted, then=CARD)
+
+
+def _card(session: Session, training: Training, operation: Operation) -> _Write | None:
+    uid, trainer = uid_of(operation), training.trainer
+    status = trainer.status(uid)
+    if not is_due(operation, status, session.clock.now()):
+        return None
+    if status is None or status.phase is not Phase.DONE:
+        trainer.cancel(uid)
+        trainer.purge(reserved_of(operation).name)
+        state = "the run is gone" if status is None else f"{status.phase.value}: {status.message}"
+        waited = status is not None and status.phase is Phase.PENDING
+        return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
+    card, live = trainer.card(uid), training.target()
+    if card.target.digest and live.digest and card.target.digest != live.digest:
+        return _refuse(session, operation, "overtaken: another target serves than the head was trained for")
+    holdout = card.holdout
+    new = None if holdout is None else holdout.new.tokens_per_step.value
+    old = None if holdout is None or holdout.old is None else holdout.old.tokens_per_step.value
+    carded = Carded(card.head_digest, card.trained.gpu_hours, new, old)
+
+    def write(journal: Journal, now: Operation) -> Operation:
+        now = journal.done(now, CARD, carded, with_next=True)
+        if not card.better():
+            return journal.close(now.id, Ending.REFUSED, f"no better: {_figures(card)}")
+        return journal.close(now.id, Ending.OFFERED, f"{card.name}: {_figures(card)}")
+
+    return write
+
+
+_STEPS: dict[str, Callable[[Session, Training, Operation], _Write | None]] = {
+    RESERVE: _reserve,
+    TRAIN: _train,
+    CARD: _card,
+}
+
+
+def _figures(card: Card) -> str:
+    holdout = card.holdout
+    if holdout is None or holdout.old is None or holdout.difference is None:
+        return "the hold-out was not measured"
+    new, old, difference = holdout.new.tokens_per_step, holdout.old.tokens_per_step, holdout.difference
+    return (
+        f"tokens per step {new.value:.2f}, the old head's {old.value:.2f}, difference "
+        f"{difference.value:+.2f} ({difference.low:+.2f} to {difference.high:+.2f}) on {holdout.prompts} prompts"
+    )
+
+
+def _refuse(session: Session, operation: Operation, reason: str) -> _Write:
+    session.console.note(f"{operation.id} ends: {reason}")
+    return lambda journal, now: journal.close(now.id, Ending.REFUSED, reason)
+
+
+def is_due(operation: Operation, status: TrainingStatus | None, now: datetime) -> bool:
+    """Return whether a refresh can go on: the run is over or gone, or its deadline has passed."""
+    late = (now - datetime.fromisoformat(operation.opened_at)).total_seconds() > reserved_of(operation).deadline_s
+    return status is None or status.over or late
+
+
+def reserved_of(operation: Operation) -> Reserved:
+    """The order of a refresh that is past its first step."""
+    reserved = operation.result(RESERVE, Reserved)
+    assert reserved is not None
+    return reserved
+
+
+def uid_of(operation: Operation) -> str:
+    """The run of a refresh that was submitted."""
+    submitted = operation.result(TRAIN, Submitted)
+    assert submitted is not None
+    return submitted.uid

@@ -1,0 +1,250 @@
+"""A stale draft is made fresh by the watch over a service in memory: proposal, free methods first, one training, the
+gate, and what ends it early. A command that dies at any boundary is continued without a second training."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import pytest
+from session import MemorySession
+from trainer import MemoryTrainer, MemoryTraining
+from watched import ACTS, QUICK, Service, rounds, watch
+from world import Crash
+
+from mpctl.app.inspect.history import read_history
+from mpctl.app.operate import maintain, resume, rollback, rollout
+from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.watch.ledger_facts import read_facts
+from mpctl.drafts.order import Phase
+from mpctl.drafts.refresh import RefreshPolicy
+from mpctl.rollout.operation import Ending
+from mpctl.rollout.plan import Kind
+
+MARKER = "planted-7f3a"
+
+
+@pytest.fixture
+def policy(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
+    file = tmp_path / "traffic.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"{MARKER} question {n}"}) + "\n" for n in range(300)))
+    refresh = RefreshPolicy({"chat": str(file)}, min_prompts=100, free_methods=(), apply=True)
+    return replace(ACTS, refresh=refresh, fleet_share=1.0, fleet_window_s=1.0, sentinel_s=0.0, restart=False)
+
+
+@cache
+def disk_with_a_head():
+    session = MemorySession()
+    request = RolloutRequest(SpeculationRequest("eagle3", draft="org/old"), QUICK)
+    assert rollout.run(session, request).operation.ending is Ending.PROMOTED
+    return session.memory.disk
+
+
+def with_a_head(**more):
+    session = Service(disk=disk_with_a_head().copy(), **more)
+    session.memory.context.clock.sleep(3600.0)
+    return session
+
+
+def watched_by(session, policy, trainer):
+    watcher, events = watch(session, policy=policy)
+    watcher.trainings = lambda _session, refresh, _promotion: MemoryTraining(trainer, refresh)
+    return watcher, events
+
+
+def went_stale(policy, trainer, session=None):
+    """A watch that fell back from a head that went stale, and its events."""
+    session = session or with_a_head()
+    watcher, events = watched_by(session, policy, trainer)
+    rounds(watcher, 3)
+    session.engine.accepts = 0.0
+    rounds(watcher, 12)
+    assert "FellBack" in [e.reason for e in events if e.kind == "action"], [e.line for e in events]
+    session.engine.accepts, session.engine.speculates = 1.0, False
+    return session, watcher, events
+
+
+def kinds(session):
+    return [(op.plan.kind.value, op.ending.value if op.ending else None) for op in session.memory.operations()]
+
+
+def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy):
+    trainer = MemoryTrainer()
+    session, watcher, events = went_stale(policy, trainer)
+    rounds(watcher, 20)
+    assert kinds(session) == [
+        ("rollout", "promoted"),
+        ("rollback", "rolled back"),
+        ("refresh", "offered"),
+        ("rollout", "promoted"),
+    ]
+    assert trainer.trainings == 1
+    refresh, gate = session.memory.operations()[2:]
+    assert (gate.plan.cause, gate.plan.by) == (refresh.id, "watch")
+    assert "tokens per step 3.40, the old head's 1.75" in refresh.detail
+    assert [e.reason for e in events if e.kind == "action"] == ["FellBack", "Refreshed", "Refreshed"]
+    assert MARKER not in json.dumps([e.to_record() for e in events])
+    assert MARKER not in repr((session.memory.disk.ledger, session.memory.disk.records, session.console.lines))
+
+
+def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(policy):
+    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    session, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 10)
+    assert kinds(session)[-1] == ("refresh", None)
+    assert session.memory.unfinished() is None
+    assert session.memory.operations()[-1].begun == "card"
+    assert "refresh-3" in [op.id for op in read_history(session).operations]
+    assert "carries refresh-3 on" in resume.run(session).note
+    other = rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK))
+    assert other.operation.id == "rollout-4"
+    assert other.operation.ending is Ending.PROMOTED
+    trainer.phase = Phase.DONE
+    rounds(watcher, 10)
+    assert kinds(session)[2] == ("refresh", "offered")
+    assert len(kinds(session)) == 4, "a person's choice is not replaced"
+    assert trainer.trainings == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"worse": True}, "no better: tokens per step 1.75, the old head's 3.40"),
+        ({"trained_for": "d0"}, "overtaken: another target serves"),
+        ({"phase": Phase.FAILED}, "not trained: failed: state"),
+    ],
+)
+def test_what_ends_a_refresh_early_changes_nothing_that_serves(policy, change, reason):
+    trainer = MemoryTrainer(**change)
+    session, watcher, _ = went_stale(policy, trainer)
+    before = session.memory.disk.text
+    rounds(watcher, 20)
+    refresh = session.memory.operations()[-1]
+    assert (refresh.id, refresh.ending) == ("refresh-3", Ending.REFUSED)
+    assert refresh.detail.startswith(reason)
+    assert session.memory.disk.text == before
+    assert trainer.trainings == 1
+    assert bool(trainer.purged) == ("phase" in change)
+
+
+def test_a_run_without_capacity_is_cancelled_at_its_deadline(policy):
+    trainer = MemoryTrainer(phase=Phase.PENDING)
+    session, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 10)
+    assert kinds(session)[-1] == ("refresh", None)
+    session.memory.context.clock.sleep(7 * 3600.0)
+    rounds(watcher, 10)
+    assert session.memory.operations()[-1].detail == "no capacity: pending: state"
+    assert trainer.cancelled
+    assert trainer.trainings == 1
+
+
+def test_by_default_the_watch_only_proposes_the_command_once(policy):
+    trainer = MemoryTrainer()
+    proposes = replace(policy, refresh=replace(policy.refresh, apply=False, free_methods=("ngram",)))
+    _, watcher, events = went_stale(proposes, trainer)
+    rounds(watcher, 20)
+    (event,) = [e for e in events if e.reason == "RefreshProposed"]
+    assert event.command.startswith("mpctl drafts train svc --prompts chat=")
+    assert "300 prompts, 2.0 GPU hours" in event.text
+    assert "first try 'mpctl rollout svc --spec ngram" in event.text
+    assert MARKER not in event.text
+    assert trainer.trainings == 0
+
+
+@pytest.mark.parametrize("limit", [{"gpu_hours_per_week": 1.0}, {"attempts": 0}, {"min_prompts": 301}])
+def test_over_a_limit_nothing_is_trained(policy, limit):
+    trainer = MemoryTrainer()
+    session, watcher, events = went_stale(replace(policy, refresh=replace(policy.refresh, **limit)), trainer)
+    rounds(watcher, 20)
+    assert [kind for kind, _ in kinds(session)] == ["rollout", "rollback"]
+    assert (trainer.trainings, len(trainer.runs)) == (0, 0)
+    assert [e.reason for e in events if e.kind == "action"] == ["FellBack"]
+
+
+def test_attempts_are_bounded_and_a_day_lies_between_them(policy):
+    trainer = MemoryTrainer(worse=True)
+    session, watcher, _ = went_stale(policy, trainer)
+    for _ in range(5):
+        rounds(watcher, 20)
+        rounds(watcher, 20)
+        session.memory.context.clock.sleep(86_400.0)
+    assert trainer.trainings == 2
+    assert [kind for kind, _ in kinds(session)] == ["rollout", "rollback", "refresh", "refresh"]
+    first, second = [op.opened_at for op in session.memory.operations()[2:]]
+    assert first[:10] < second[:10]
+
+
+def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_is_not_worth_a_training(policy):
+    trainer = MemoryTrainer()
+    session, watcher, _ = went_stale(replace(policy, refresh=replace(policy.refresh, free_methods=("ngram",))), trainer)
+    rounds(watcher, 10)
+    session.engine.speculates = True
+    rounds(watcher, 10)
+    rollouts = [op for op in session.memory.operations() if op.plan.kind is Kind.ROLLOUT]
+    assert [(op.plan.spec.method, op.ending) for op in rollouts[1:]] == [("ngram", Ending.PROMOTED)]
+    assert trainer.trainings == 0  # ngram is as fast as the head ever was
+    facts = read_facts(session, watcher.policy, watcher.trainings)
+    assert facts.refresh.stale.gain == pytest.approx(0.0, abs=0.01)
+
+
+def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
+    session, watcher, _ = went_stale(policy, MemoryTrainer())
+    rounds(watcher, 20)
+    session.engine.speculates = True
+    rounds(watcher, 5)
+    session.engine.accepts = 0.0
+    rounds(watcher, 60)  # beyond the cool-down
+    session.engine.accepts, session.engine.speculates = 1.0, False
+    back = session.memory.operations()[-1]
+    assert (back.plan.kind, back.plan.by) == (Kind.ROLLBACK, "watch")
+    watcher.policy = replace(policy, re_arm=True, cool_down_s=0.0, refresh=None)
+    before = len(kinds(session))
+    rounds(watcher, 20)
+    assert len(kinds(session)) == before
+    facts = read_facts(session, replace(watcher.policy, ladder=("eagle3", "none")))
+    assert facts.better is None
+    assert "made:" not in str(facts.rungs)
+
+
+def test_a_person_ends_a_training_and_the_history_is_kept_until_then(policy):
+    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    session, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 5)
+    text = session.memory.disk.text
+    (ended,) = maintain.abandon(session)
+    assert (ended.id, ended.ending) == ("refresh-3", Ending.ABANDONED)
+    assert session.memory.disk.text == text
+    rollback.run(session, RollbackRequest(to_revision=2))
+
+
+def test_killed_at_any_boundary_a_refresh_is_continued_without_a_second_training(policy):
+    stale, _, _ = went_stale(replace(policy, refresh=None), MemoryTrainer())
+    survived, entries = 0, set()
+    while True:
+        survived += 1
+        session, trainer = stale.later(), MemoryTrainer()
+        session.memory.disk = stale.memory.disk.copy()
+        trainer.boundary = session.memory.boundary
+        watcher, _ = watched_by(session, policy, trainer)
+        session.memory.die_at(survived)
+        try:
+            while kinds(session)[-1] != ("refresh", "offered"):
+                rounds(watcher)
+        except Crash:
+            pass
+        else:
+            break
+        entries.add(len(session.memory.disk.ledger))
+        heir = session.later()
+        trainer.boundary = lambda _where: None
+        watcher, _ = watched_by(heir, policy, trainer)
+        rounds(watcher, 10)
+        trained = [op for op in heir.memory.operations() if op.plan.kind is Kind.REFRESH]
+        assert [op.ending for op in trained] == [Ending.OFFERED], f"boundary {survived}"
+        assert trainer.trainings == 1, f"boundary {survived}"
+        heir.memory.check_ledger()
+    assert len(entries) == 5, "killed before the first entry, and after opened, reserve, train, and card with the end"
+    assert survived > 10
