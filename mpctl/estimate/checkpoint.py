@@ -134,8 +134,6 @@ def describe_model(
     """
     quantized = config.get("quantization_config") or {}
     quantization = _quantization(quantized)
-    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
-    plain = weight_bytes is not None and width is not None and quantization == "none"
     kind = _draft_kind(config, tensors)
     head = kind not in (None, "model")
     layer = config.get("transformer_layer_config")
@@ -145,7 +143,7 @@ def describe_model(
         name=_name(config),
         family=config.get("model_type"),
         context=_whole(inner.get("max_position_embeddings")),
-        params_b=weight_bytes / width / 1e9 if plain and weight_bytes and width else None,
+        params_b=_parameters_b(config, weight_bytes) if quantization == "none" else None,
         weight_bytes=weight_bytes,
         tokenizer_digest=None if tokenizer is None else tokenizer.vocabulary,
         added_tokens_digest=None if tokenizer is None else tokenizer.added,
@@ -171,6 +169,12 @@ def describe_model(
         no_text=_no_text(config),
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
+
+
+def _parameters_b(config: Mapping[str, Any], weight_bytes: int | None) -> float | None:
+    """Billions of parameters, by the bytes of their type; None where either is unknown."""
+    width = _WIDTHS.get(str(config.get("dtype") or config.get("torch_dtype")))
+    return weight_bytes / width / 1e9 if weight_bytes and width else None
 
 
 def _name(config: Mapping[str, Any]) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.errors import InputError
@@ -37,51 +37,17 @@ def facts_of(
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     name = target_name_of(service, target.name)
-    published = model_shape(name)
-    return ServiceFacts(
+    facts = ServiceFacts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
-        draft_kind=draft.draft_kind,
-        served_context=_integer(command.get("max-model-len")) or target.context,
-        draft_context=draft.context,
         tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
         data_parallel=_integer(command.get("data-parallel-size")) or 1,
-        target_params_b=target.params_b or (published.params_b if published else None),
-        draft_params_b=draft.params_b,
-        target_family=target.family,
-        draft_family=draft.family,
-        target_tokenizer_digest=target.tokenizer_digest,
-        draft_tokenizer_digest=draft.tokenizer_digest,
-        target_added_tokens_digest=target.added_tokens_digest,
-        draft_added_tokens_digest=draft.added_tokens_digest,
-        # A template named on the command line replaces the checkpoint's, and cannot be read from here.
-        target_template_digest=None if command.has("chat-template") else target.template_digest,
-        draft_template_digest=draft.template_digest,
-        target_no_text=None if _generates(command) else target.no_text,
-        draft_no_text=draft.no_text,
-        target_hidden=target.hidden,
-        draft_expects_hidden=draft.expects_hidden,
-        target_vocab=target.vocab or (published.vocab if published else None),
-        draft_reads_vocab=draft.vocab,
-        draft_vocab=draft.draft_vocab,
-        draft_map_rows=draft.map_rows,
-        draft_trained_for=draft.trained_for,
-        target_recurrent=target.recurrent,
-        target_moe=target.moe,
-        target_mtp_layers=_mtp_layers(target, name),
-        medusa_heads=draft.medusa_heads,
-        draft_mask_token=draft.mask_token,
-        draft_architectures=draft.architectures,
-        draft_block_size=draft.block_size,
-        target_name=name,
         thinking=_thinking(service, target),
         enable_lora=command.has("enable-lora"),
         prefix_caching=_prefix_caching(tuple(command.argv), engine_version or service.image, target.recurrent),
         async_scheduling=command.has("async-scheduling"),
         kv_cache_dtype=command.get("kv-cache-dtype") or target.kv_cache_dtype,
-        draft_kv_cache_dtype=draft.kv_cache_dtype,
         quantization=_quantization(command.get("quantization"), target),
-        draft_quantization=draft.quantization,
         temperature=temperature,
         decode_end=_kv_end(command, engine_version or service.image, service.model, target),
         prefill_ends=tuple(
@@ -94,6 +60,54 @@ def facts_of(
         concurrency=concurrency,
         v2_runner=runs_v2(service, engine_log),
         device=read_log(engine_log or "").device,
+    )
+    return _with_draft(_with_target(facts, target, name, command), draft)
+
+
+def _with_target(facts: ServiceFacts, target: ModelFacts, name: str | None, command: EngineCommand) -> ServiceFacts:
+    """Add what is known of the target: read from its files, else published of a model of this name."""
+    published = model_shape(name)
+    return replace(
+        facts,
+        served_context=_integer(command.get("max-model-len")) or target.context,
+        target_params_b=target.params_b or (published.params_b if published else None),
+        target_family=target.family,
+        target_tokenizer_digest=target.tokenizer_digest,
+        target_added_tokens_digest=target.added_tokens_digest,
+        # A template named on the command line replaces the checkpoint's, and cannot be read from here.
+        target_template_digest=None if command.has("chat-template") else target.template_digest,
+        target_no_text=None if _generates(command) else target.no_text,
+        target_hidden=target.hidden,
+        target_vocab=target.vocab or (published.vocab if published else None),
+        target_recurrent=target.recurrent,
+        target_moe=target.moe,
+        target_mtp_layers=_mtp_layers(target, name),
+        target_name=name,
+    )
+
+
+def _with_draft(facts: ServiceFacts, draft: ModelFacts) -> ServiceFacts:
+    return replace(
+        facts,
+        draft_kind=draft.draft_kind,
+        draft_context=draft.context,
+        draft_params_b=draft.params_b,
+        draft_family=draft.family,
+        draft_tokenizer_digest=draft.tokenizer_digest,
+        draft_added_tokens_digest=draft.added_tokens_digest,
+        draft_template_digest=draft.template_digest,
+        draft_no_text=draft.no_text,
+        draft_expects_hidden=draft.expects_hidden,
+        draft_reads_vocab=draft.vocab,
+        draft_vocab=draft.draft_vocab,
+        draft_map_rows=draft.map_rows,
+        draft_trained_for=draft.trained_for,
+        medusa_heads=draft.medusa_heads,
+        draft_mask_token=draft.mask_token,
+        draft_architectures=draft.architectures,
+        draft_block_size=draft.block_size,
+        draft_kv_cache_dtype=draft.kv_cache_dtype,
+        draft_quantization=draft.quantization,
     )
 
 

@@ -17,6 +17,7 @@ from mpctl import bounded
 from mpctl.errors import MpctlError
 
 if TYPE_CHECKING:
+    import httpcore
     import httpx
 
 ANSWER_BYTES = 16 * bounded.MEBIBYTE
@@ -128,6 +129,19 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
     import httpcore
     import httpx
 
+    uds = None if socket == SAME_USER else socket
+    context = httpx.create_ssl_context(trust_env=False) if url.startswith("https:") else None
+    transport = httpx.HTTPTransport(verify=context or False, uds=uds, trust_env=False)
+    backend = _limited_backend(deadline, of_this_user=socket == SAME_USER)
+    transport._pool = httpcore.ConnectionPool(ssl_context=context, uds=uds, network_backend=backend, keepalive_expiry=0)
+    return transport
+
+
+def _limited_backend(deadline: float, *, of_this_user: bool) -> httpcore.NetworkBackend:
+    """Return a backend whose streams end at the deadline. ``of_this_user``: it connects to a port only while a process
+    of this user listens on it."""
+    import httpcore
+
     from mpctl.platform.local.in_engine.listeners import NotThisUser, require_this_user
 
     class Stream(httpcore.NetworkStream):
@@ -154,7 +168,7 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
 
     class Backend(httpcore.SyncBackend):
         def connect_tcp(self, host: str, port: int, *args: Any, **options: Any) -> httpcore.NetworkStream:
-            if socket != SAME_USER:
+            if not of_this_user:
                 return Stream(super().connect_tcp(host, port, *args, **options))
             try:
                 before = require_this_user(port)
@@ -167,10 +181,4 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
         def connect_unix_socket(self, *args: Any, **options: Any) -> httpcore.NetworkStream:
             return Stream(super().connect_unix_socket(*args, **options))
 
-    uds = None if socket == SAME_USER else socket
-    context = httpx.create_ssl_context(trust_env=False) if url.startswith("https:") else None
-    transport = httpx.HTTPTransport(verify=context or False, uds=uds, trust_env=False)
-    transport._pool = httpcore.ConnectionPool(
-        ssl_context=context, uds=uds, network_backend=Backend(), keepalive_expiry=0
-    )
-    return transport
+    return Backend()

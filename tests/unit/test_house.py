@@ -60,6 +60,16 @@ def test_a_room_above_its_budget_or_without_one_fails(checkout, budget):
     assert answer.stderr.startswith("above its budget, or without one: gate\n")
 
 
+@pytest.mark.parametrize(("length", "code"), [(50, 0), (51, 1)])
+def test_a_function_of_more_than_50_lines_fails(checkout, length, code):
+    root = checkout("gate = {code = 90, modules = 1}")
+    body = "    number += 1\n" * (length - 2)
+    with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
+        module.write(f"\n\ndef count(number: int) -> int:\n{body}    return number\n")
+    answer = house(root, "--check")
+    assert (answer.returncode, "count" in answer.stderr) == (code, bool(code))
+
+
 def test_a_stay_is_a_run_of_functions_of_one_module():
     stays = runpy.run_path(str(HOUSE.parent / "walks"))["stays"]
     steps = [("plan.py", "run"), ("plan.py", "read"), ("spec.py", "build"), ("plan.py", "rank")]

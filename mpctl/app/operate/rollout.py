@@ -63,10 +63,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     opens = decision.act is Act.OPEN
     if opens and (owner := session.owned(force=request.force)):
         console.warn(owner)
-    change.report(console)
-    change.require_allowed()
-    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
-        session.require_load_client()
+    _require_possible(session, change, unfinished)
     if opens:
         if power and not change.spec.is_none:
             console.note(power)
@@ -83,6 +80,14 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if outcome is None:
         return OperationOutcome.nothing_to_do(session, already)
     return _with_pool(session, change, outcome)
+
+
+def _require_possible(session: Session, change: Change, unfinished: Operation | None) -> None:
+    """Show the findings of the preflight, and refuse a change that it forbids or that nothing could measure."""
+    change.report(session.console)
+    change.require_allowed()
+    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
+        session.require_load_client()
 
 
 def _execute(

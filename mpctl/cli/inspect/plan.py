@@ -68,13 +68,7 @@ def plan(
 
         record = predicted.read_record(context.open_session(name)).to_record()
     else:
-        from mpctl.app.change.source import source_of_model
-        from mpctl.app.plan import service
-
-        is_model = file is None and "/" in (name or "")  # no name of a service has a slash
-        source = source_of_model(name or "") if is_model else context.open_source(name, file)
-        progress = _progress(context.terminal)
-        record = service.run(source, _with_methods(request), progress).to_record()
+        record = _plan_of_service(context, name, file, request)
     result = Result(
         "Plan",
         record=lambda: record,
@@ -84,6 +78,16 @@ def plan(
     form = form or "table"
     text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
     context.terminal.result(text)
+
+
+def _plan_of_service(context: CliContext, name: str | None, file: str | None, request: PlanRequest) -> dict[str, Any]:
+    """The plan of a service, of a manifest, or of a model that nobody serves."""
+    from mpctl.app.change.source import source_of_model
+    from mpctl.app.plan import service
+
+    is_model = file is None and "/" in (name or "")  # no name of a service has a slash
+    source = source_of_model(name or "") if is_model else context.open_source(name, file)
+    return service.run(source, _with_methods(request), _progress(context.terminal)).to_record()
 
 
 def _progress(terminal: Terminal) -> Callable[[str], None]:

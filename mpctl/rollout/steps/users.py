@@ -8,7 +8,7 @@ keeps the windows it has. No traffic step promotes: at a smaller share than a ba
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from mpctl import formatting
 from mpctl.errors import MpctlError
@@ -194,40 +194,21 @@ def collect(
         HarmStop: the candidate slows users.
         MpctlError: the candidate does not do well, or the route is not as it was written.
     """
-    plan, policy, route = operation.plan, operation.plan.policy, route_of(operation)
-    router = context.router
-    what = f"copies of {percent} %" if traffic.copies else f"{percent} %"
-    at_most = f"at most {traffic.planned} windows of {policy.traffic_window_s:.0f} s or more"
-    context.progress.step(
-        "mirror" if traffic.copies else _SPLIT, f"{what} of users' requests to {plan.spec_text}: {at_most}"
-    )
+    plan, policy = operation.plan, operation.plan.policy
+    what = f"{'copies of ' if traffic.copies else ''}{percent} % of users' requests"
+    most = f"at most {traffic.planned} windows of {policy.traffic_window_s:.0f} s or more"
+    context.progress.step("mirror" if traffic.copies else _SPLIT, f"{what} to {plan.spec_text}: {most}")
     start = await_counters(context, plan.arm, None, "candidate")
     watch = UsersWatch(context, operation, harm, windows=list(traffic.windows))
-    first = watch.read(start[1])
-    watch.add(start[1])
-    (router.mirror if traffic.copies else router.shift)(route, percent)
-    settle_s = first.settle_s(policy.traffic_window_s)
-    watch.cutter = WindowCutter(
-        policy.traffic_window_s, policy.traffic_window_requests, context.clock.now().timestamp() + settle_s
-    )
-    if not traffic.windows:
-        context.progress.note(f"the first {settle_s:.0f} s after the change of the route do not count")
+    settle_s = _send_users(context, operation, watch, start[1], percent, copies=traffic.copies)
 
     def now() -> UsersTraffic:
-        windows = tuple(watch.windows)
-        return UsersTraffic(windows, traffic.planned, traffic.copies, traffic.equal_share, traffic.stopped)
+        return replace(traffic, windows=tuple(watch.windows))
 
     def report_window() -> None:
-        figures = compare_traffic(now(), policy)
-        remaining = (traffic.planned - figures.windows) * figures.seconds / figures.windows
-        context.progress.round(
-            RoundProgress(figures.windows, traffic.planned, figures.seconds, remaining, figures=_shown(figures))
-        )
+        context.progress.round(_progress(compare_traffic(now(), policy), traffic.planned))
         if len(watch.windows) % _WRITTEN_AT_ONCE == 0:
             keep(now())
-
-    def require() -> None:
-        (router.require_mirrored if traffic.copies else router.require_shifted)(route, percent)
 
     watch.on_window = report_window
     window_s = max(policy.traffic_window_s, policy.traffic_window_requests / rate if rate else 0.0)
@@ -238,13 +219,39 @@ def collect(
             operation,
             start,
             Until(0.0, longest_s, lambda polls: is_decided(now(), policy), POLL_S if harm else _read_s(operation)),
-            where=f"on {what} of users' requests",
-            check=_checked(require, watch),
+            where=f"on {what}",
+            check=_checked(lambda: _require_route(context, operation, percent, copies=traffic.copies), watch),
             describe=lambda window: compare_traffic(now(), policy).describe(),
         )
     finally:
         keep(now())
     return now()
+
+
+def _send_users(
+    context: Context, operation: Operation, watch: UsersWatch, counters: Counters, percent: int, *, copies: bool
+) -> float:
+    """Send the candidate its share or copies of users' requests, and let the watch cut windows once the change has
+    settled. Returns the seconds until then. ``counters``: the candidate's, from before."""
+    policy = operation.plan.policy
+    settle_s = watch.read(counters).settle_s(policy.traffic_window_s)
+    watch.add(counters)
+    (context.router.mirror if copies else context.router.shift)(route_of(operation), percent)
+    begins = context.clock.now().timestamp() + settle_s
+    watch.cutter = WindowCutter(policy.traffic_window_s, policy.traffic_window_requests, begins)
+    if not watch.windows:
+        context.progress.note(f"the first {settle_s:.0f} s after the change of the route do not count")
+    return settle_s
+
+
+def _require_route(context: Context, operation: Operation, percent: int, *, copies: bool) -> None:
+    require = context.router.require_mirrored if copies else context.router.require_shifted
+    require(route_of(operation), percent)
+
+
+def _progress(figures: TrafficFigures, planned: int) -> RoundProgress:
+    remaining_s = (planned - figures.windows) * figures.seconds / figures.windows
+    return RoundProgress(figures.windows, planned, figures.seconds, remaining_s, figures=_shown(figures))
 
 
 def _read_s(operation: Operation) -> float:

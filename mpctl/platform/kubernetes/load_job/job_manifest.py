@@ -306,6 +306,10 @@ def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str],
     pairs = tuple(allowed)
     named = {kind: [*defaults, *(n for k, n in pairs if k == kind)] for kind, defaults in KINDS.items()}
     pod, container = "variables.pod", "variables.container"
+    return (*_bounds_of_job(), *_pod_rules(pod, container, named), *_container_rules(pod, container))
+
+
+def _bounds_of_job() -> tuple[tuple[str, str], ...]:
     return (
         (_only("variables.job", _JOB), "a load Job has fields of mpctl alone"),
         (
@@ -322,6 +326,11 @@ def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str],
             f"{_optional('variables.template', 'annotations', NOT_EVICTED)}",
             "pods of a load Job have labels and annotations of mpctl alone",
         ),
+    )
+
+
+def _pod_rules(pod: str, container: str, named: Mapping[str, list[str]]) -> tuple[tuple[str, str], ...]:
+    return (
         (_only(pod, _POD), "pods of a load Job have fields of mpctl alone"),
         (f"!{pod}.automountServiceAccountToken", "a load Job mounts no service account token"),
         (f"{pod}.dnsPolicy == 'ClusterFirst'", "a load Job uses the cluster's DNS"),
@@ -356,6 +365,11 @@ def job_rules(allowed: Iterable[tuple[str, str]] = ()) -> tuple[tuple[str, str],
             _each(pod, "volumes", "x.all(k, k in ['name', 'emptyDir']) && x.emptyDir.all(k, k == 'sizeLimit')"),
             "a load Job has emptyDir volumes on disk only",
         ),
+    )
+
+
+def _container_rules(pod: str, container: str) -> tuple[tuple[str, str], ...]:
+    return (
         (
             f"size({pod}.containers) == 1 && {_only(container, _CONTAINER)}",
             "a load Job has one container of mpctl's form",

@@ -93,13 +93,8 @@ def assess_health(
         waits = shape.obstacle(isvc, [p for p in alive if is_ready(p)])
         phase = Phase.STARTING if waits else Phase.READY
         return Health(phase, waits, ready, argv, True, restarts, image=_image_of(new[-1]) if new else "")
-    for pod in new:
-        if not is_ready(pod):
-            waiting = assess_waiting_pod(pod, events)
-            if waiting is not None and waiting.stuck and len(alive) < len(pods):
-                waiting = replace(waiting, stuck="", message=f"{waiting.message}; an old pod finishes its requests")
-            if waiting is not None:
-                return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
+    if waiting := _first_waiting(new, events, old_pod_stops=len(alive) < len(pods)):
+        return replace(waiting, pods=ready, argv=argv, matches=bool(argv), restarts=restarts)
     failure = condition(deployment, "ReplicaFailure")
     if failure.get("status") == "True":
         return Health(Phase.FAILED, f"pods cannot be created: {failure.get('message')}", restarts=restarts)
@@ -108,6 +103,16 @@ def assess_health(
     if old:
         message += f", {old} old"
     return Health(Phase.STARTING, message, ready, argv, bool(argv), restarts)
+
+
+def _first_waiting(pods: Sequence[Json], events: Sequence[Json], *, old_pod_stops: bool) -> Health | None:
+    """The health of the first pod that waits for something. Until an old pod has finished its requests, a new one that
+    waits for its GPU is not stuck."""
+    waiting = (assess_waiting_pod(pod, events) for pod in pods if not is_ready(pod))
+    health = next((health for health in waiting if health is not None), None)
+    if health is not None and health.stuck and old_pod_stops:
+        return replace(health, stuck="", message=f"{health.message}; an old pod finishes its requests")
+    return health
 
 
 def _image_of(pod: Json) -> str:

@@ -68,15 +68,22 @@ class Preconditions:
         pods = max(pods - freed, 0)
         if text_of(isvc) == arm.manifest or (downtime and not side_by_side):
             pods = 0
+        services = (2 if demand.pair else 1) - len(ours) if side_by_side and pods else 0
+        return (*notes, *self._require_room(workload, demand, pods, services, purpose, instead))
+
+    def _require_room(
+        self, workload: ServiceWorkload, demand: Demand, pods: int, services: int, purpose: str, instead: str
+    ) -> tuple[str, ...]:
+        """Require quota for this many engine pods and new services beside the load Job, and GPUs for the pods. The
+        last two are as :meth:`_needed` returns them."""
         template: Json = {} if workload.deployment is None else workload.deployment["spec"]["template"]["spec"]
         running = workload.pods[0]["spec"] if workload.pods else template
-        new = (2 if demand.pair else 1) - len(ours) if side_by_side and pods else 0
         kinds = (self._reader.resource.resource, *(kind for kind in _MADE if kind != self._reader.resource.resource))
-        notes += require_quota(
+        notes = require_quota(
             self._client,
             self._reader.namespace,
             (*(running,) * pods, *(LOAD_POD,) * demand.load_pods),
-            {**dict.fromkeys(kinds, new), "jobs.batch": min(demand.load_pods, 1)},
+            {**dict.fromkeys(kinds, services), "jobs.batch": min(demand.load_pods, 1)},
             title=self._live.title,
             hint=f"{instead}ask for a larger quota, or free what it counts; nothing was changed",
         )
