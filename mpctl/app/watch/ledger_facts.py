@@ -84,21 +84,7 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | Non
     """
     entries, revisions = session.store.entries(), session.store.revisions()
     every = operations(entries)
-    mine = [op for op in every if op.plan.by == WATCH]
-    restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
-    fresh = {op.id for op in restarts}  # the rollback of one that failed changes no spec either
-    other = [op for op in mine if op.id not in fresh and op.plan.undoes not in fresh]
-    changes = tuple(at for op in other if (at := _seconds(op.closed_at or op.opened_at)) is not None)
-    back = [op for op in mine if op.plan.kind is Kind.ROLLBACK and not op.plan.automatic]
-    fallbacks = tuple(at for op in back if (at := _seconds(op.opened_at)) is not None)
-    restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
-    actions = (*fallbacks, *(at for at in restarted if at > max(fallbacks, default=0.0)))
-    unfinished, holder = unfinished_operation(entries), session.holder()
-    interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
-    busy = "" if interrupted else _busy(unfinished, holder)
-    facts = LedgerFacts(
-        changes=changes, fallbacks=fallbacks, restarts=restarted, actions=actions, interrupted=interrupted, busy=busy
-    )
+    facts = _own_changes(every, unfinished_operation(entries), session.holder())
     last = last_change(entries)
     if last is None:
         return facts
@@ -123,13 +109,38 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | Non
         refresh=refresh,
     )
     wrong = any(last.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in ANSWERS)
-    better = last.plan.baseline_spec if last in back else None
+    better = last.plan.baseline_spec if _is_fallback(last) else None
     if better is None or not _speculates(better):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
     never_again = wrong or last.plan.baseline.digest in never  # wrong answers are tried again by a person alone
     facts = replace(facts, better=None if never_again else better)
     return replace(facts, fell_back=_fallback(session, last, better), promotion=promotion)
+
+
+def _own_changes(every: Iterable[Operation], unfinished: Operation | None, holder: str | None) -> LedgerFacts:
+    """When the watch itself changed the service, and what is under way."""
+    mine = [op for op in every if op.plan.by == WATCH]
+    restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
+    fresh = {op.id for op in restarts}  # the rollback of one that failed changes no spec either
+    other = [op for op in mine if op.id not in fresh and op.plan.undoes not in fresh]
+    fallbacks = tuple(at for op in mine if _is_fallback(op) and (at := _seconds(op.opened_at)) is not None)
+    restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
+    interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
+    return LedgerFacts(
+        changes=tuple(at for op in other if (at := _seconds(op.closed_at or op.opened_at)) is not None),
+        fallbacks=fallbacks,
+        restarts=restarted,
+        actions=(*fallbacks, *(at for at in restarted if at > max(fallbacks, default=0.0))),
+        interrupted=interrupted,
+        busy="" if interrupted else _busy(unfinished, holder),
+    )
+
+
+def _is_fallback(operation: Operation) -> bool:
+    """Whether the watch rolled back by itself, not a rollout of its own that failed."""
+    plan = operation.plan
+    return plan.by == WATCH and plan.kind is Kind.ROLLBACK and not plan.automatic
 
 
 def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
