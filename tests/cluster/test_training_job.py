@@ -81,6 +81,7 @@ def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl
     for written in (1, 1, 1):  # the claim; the ConfigMap; the Job: a command creates what is missing
         train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=written)
     assert len(jobs(namespace)) == 1
+    namespace.client.wait("the pod waits for its prompts", lambda: "demo-1: collecting" in mpctl("status").stdout)
     done = train(mpctl, traffic, "--apply", "-y")
     assert namespace.jobs_made() == 1
     assert "3.10 (95% CI 3 to 3.20) tokens per step" in done.stdout
@@ -123,7 +124,8 @@ def trainer_kinds(cluster):
     names = [definition["metadata"]["name"] for definition in definitions]
 
     def served():
-        conditions = [cluster.client.get("crd", name).get("status", {}).get("conditions", ()) for name in names]
+        statuses = [cluster.client.get("crd", name).get("status") or {} for name in names]
+        conditions = [status.get("conditions") or () for status in statuses]
         return all(any(c["type"] == "Established" and c["status"] == "True" for c in each) for each in conditions)
 
     cluster.client.wait("TrainJobs are served", served)
@@ -142,4 +144,15 @@ def test_every_printed_object_is_valid_to_the_api_server(namespace, mpctl, traff
     assert kinds == ["PersistentVolumeClaim", "ConfigMap", *trained]
     assert "planted" not in printed
     namespace.kubectl("apply", "-f", "-", "--dry-run=server", "--validate=strict", stdin=printed)
+    assert jobs(namespace) == []
+
+
+@pytest.mark.usefixtures("demo", "volume")
+def test_other_prompts_do_not_continue_an_unfinished_order(namespace, mpctl, traffic, tmp_path):
+    other = tmp_path / "other.jsonl"
+    other.write_text(traffic.read_text().replace(PLANTED, f"other {PLANTED}"))
+    train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=2)
+    done = train(mpctl, other, "--apply", "-y", code=3)
+    assert "the training of demo-1 is unfinished and has other prompts" in done.stderr
+    assert "mpctl drafts purge demo-1" in done.stderr
     assert jobs(namespace) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,7 +17,7 @@ from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session, interruptible
 from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.drafts.order import Images, Limits, Phase, Split, Trainer, TrainingOrder, TrainingStatus, next_name
-from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.methods import METHODS, from_config
 
 if TYPE_CHECKING:
@@ -261,6 +262,18 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         return TrainingResult(order.name, card=follow(session, training.trainer, order, uid))
     finally:
         training.trainer.close()
+
+
+def running_trainings(sessions: Sequence[Session]) -> tuple[str, ...]:
+    """Describe the trainings of a service that are not over; none where the caller may not read Jobs, or of several
+    services, each of which would be asked for."""
+    from mpctl.app.session.cluster import ClusterSession
+
+    for session in sessions if len(sessions) == 1 else ():
+        if isinstance(session, ClusterSession):
+            with suppress(NotPermitted):
+                return open_cluster_training(session).trainer.running()
+    return ()
 
 
 def open_trainer(session: Session) -> HeadTrainer:

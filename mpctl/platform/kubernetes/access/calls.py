@@ -211,6 +211,7 @@ WATCH = (
 # `mpctl drafts`: a training Job runs what the user names as its trainer, so no role has these by itself.
 _TRAIN = ("drafts train",)
 TRAINING = (
+    *_rows("list", kinds.JOB, ("status",), "heads that are being trained"),
     *_rows("list", kinds.CONFIG_MAP, ("drafts list", "drafts purge", *_TRAIN), "orders and cards of heads"),
     *_rows("create", kinds.CONFIG_MAP, _TRAIN, "the order, the card", "operator"),
     *_rows("list create delete", kinds.CLAIM, ("drafts purge", *_TRAIN), "the volume of a head", "operator"),

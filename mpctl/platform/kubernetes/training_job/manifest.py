@@ -4,8 +4,8 @@ The pod is like a serving pod: its node, its image, its GPUs, and the target's f
 containers run one after the other, so that the target and the trainer share the GPU: ``collect``, ``train``, ``card``.
 It has no service account token. Prompts are in no object: they go to ``collect`` through the API server's port-forward.
 
-The ConfigMap is immutable and named by its content, which no other writer can change: it holds the programs and the
-order, and no text of a prompt.
+The ConfigMap is immutable and holds the programs and the order, and no text of a prompt. A head has one: of two
+commands that submit different orders under one name, the first creates it.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def _config_map(order: TrainingOrder, form: JobForm, namespace: str) -> dict[str
             field="--prompts",
             hint="train on the newest ones",
         )
-    name = f"{object_name(order.name)}-{_short(json.dumps(data, sort_keys=True))}"
+    name = f"{object_name(order.name)}-order"
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -94,7 +94,9 @@ class JobTrainer:
             reference = {"apiVersion": "v1", "kind": CLAIM.name, "name": owner["name"], "uid": owner["uid"]}
             for body in (config, job):
                 body["metadata"]["ownerReferences"] = [reference]  # what deletes the claim deletes them, too
-            self._created(CONFIG_MAP, config)
+            existing = self._created(CONFIG_MAP, config)
+            if (existing.get("data") or {}).get(ORDER) != config["data"][ORDER]:
+                raise Conflict(f"another command has submitted {order.name}", hint="run the same command again")
             job = self._created(JOB, job)
         uid = str(job["metadata"]["uid"])
         self._lines[uid] = prompt_lines(prompts)
@@ -171,6 +173,16 @@ class JobTrainer:
 
     def _events(self, uid: str) -> list[Json]:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
+
+    def running(self) -> tuple[str, ...]:
+        """Describe each training that is not over: ``qwen-7: collecting``."""
+        heads = {object_name(order.name): order.name for order in self.orders()} if (jobs := self._list(JOB)) else {}
+        statuses = [(job["metadata"]["name"], self.status(str(job["metadata"]["uid"]))) for job in jobs]
+        return tuple(
+            ", ".join(filter(None, (f"{heads.get(name, name)}: {status.phase}", status.message)))
+            for name, status in statuses
+            if status is not None and not status.over
+        )
 
     # Cards
 
