@@ -72,7 +72,6 @@ def describe(
 ) -> str:
     """The status of the service, or of all, in the format asked for; empty if there is none. ``leftovers``: gets what
     is left of services that are gone."""
-    from mpctl.app.operate.training import running_trainings
     from mpctl.app.session.open import open_sessions, statuses_of
 
     sessions = open_sessions(place, context.terminal, name, everywhere=everywhere, listed=True)
@@ -85,7 +84,7 @@ def describe(
             "items": [status.to_record() for status in statuses_of(sessions)],
             "leftovers": [leftover.to_record() for leftover in remains],
             "orphans": [o.to_record() for o in find_orphans(place)],
-            "trainings": list(running_trainings(sessions)),
+            "trainings": list(_trainings(place, sessions)),
         },
         names=lambda: [f"{s.namespace}/{s.name}" for s in sessions],
         table=lambda wide: "\n".join(
@@ -93,12 +92,20 @@ def describe(
                 None,
                 (
                     status_table(statuses_of(sessions), wide=wide),
-                    *(f"training {text}" for text in running_trainings(sessions)),
+                    *(f"training {text}" for text in _trainings(place, sessions)),
                 ),
             )
         ),
     )
     return render(context.output, result, context.terminal.page_width)
+
+
+def _trainings(place: Place, sessions: Sequence[Session]) -> tuple[str, ...]:
+    if place.platform != "kubernetes":
+        return ()
+    from mpctl.app.operate.training import running_trainings
+
+    return running_trainings(sessions)
 
 
 def _leftovers(place: Place, sessions: Sequence[Session], *, everywhere: bool) -> tuple[Leftover, ...]:
