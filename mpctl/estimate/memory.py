@@ -11,7 +11,7 @@ a range.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.estimate.shape import GIB, Shape
 from mpctl.methods.preflight.preflight_rule import Finding
@@ -146,14 +146,13 @@ class Suggestion:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Pools in tokens before and after; ``workspace_gib`` what the sampler may take more. ``basis``: the engine's own
+    """Pools in tokens before and after. ``basis``: the engine's own
     log, or specifications.
     """
 
     before: Range
     after: Range
     draft: DraftMemory
-    workspace_gib: Range
     served: Served
     basis: str
     suggestions: tuple[Suggestion, ...] = ()
@@ -200,7 +199,7 @@ def estimate(
         before, basis = Range(log.tokens, log.tokens), "the running engine's log"
         if log.device == "CPU":
             after = pool_tokens(start.low * GIB, per_token, draft.kv_bytes)
-            return Estimate(before, Range(after, after), draft, Range(0, 0), served, basis)
+            return Estimate(before, Range(after, after), draft, served, basis)
     elif served.gpu_gib is None:
         raise NotEstimated("neither the engine's log nor its GPU is known; --gpu names it")
     elif target_gib is None:
@@ -221,10 +220,8 @@ def estimate(
     after_range = Range(
         *(pool_tokens(max(gib, 0) * GIB, per_token, draft.kv_bytes) for gib in (remaining.low, remaining.high))
     )
-    made = Estimate(before, after_range, draft, workspace, served, basis)
-    return Estimate(
-        before, after_range, draft, workspace, served, basis, suggest(made, per_token, target.vocab, remaining.low)
-    )
+    made = Estimate(before, after_range, draft, served, basis)
+    return replace(made, suggestions=suggest(made, per_token, target.vocab, remaining.low))
 
 
 def _workspace(target: Shape, served: Served) -> Range:

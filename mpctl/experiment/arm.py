@@ -56,7 +56,6 @@ class ArmSummary:
     blocks: int
     requests: int
     failed: int
-    first_error: str
     output_tokens: int
     seconds: float
     ttft: Spread | None
@@ -80,7 +79,6 @@ class ArmSummary:
         """Condense the blocks of ``arm``; other arms are left out. ``slo_*``: a request's targets."""
         mine = [b for b in blocks if b.arm == arm]
         done = [s for b in mine for s in b.completed]
-        errors = [s.error for b in mine for s in b.samples if s.error]
         seconds = sum(b.duration_s for b in mine)
         targets = (slo_ttft_ms, slo_tpot_ms, slo_e2e_ms)
         has_targets = any(t is not None for t in targets)
@@ -89,8 +87,7 @@ class ArmSummary:
             arm=arm,
             blocks=len(mine),
             requests=sum(len(b.samples) for b in mine),
-            failed=len(errors),
-            first_error=errors[0] if errors else "",
+            failed=sum(bool(s.error) for b in mine for s in b.samples),
             output_tokens=sum(s.tokens for s in done),
             seconds=seconds,
             ttft=Spread.of(s.ttft_ms for s in done),

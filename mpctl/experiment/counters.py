@@ -145,13 +145,11 @@ class Counters:
                 if math.isfinite(bound):
                     counts = buckets[_BUCKETS_OF[sample.name]]
                     counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
-        histograms = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
+        histograms: dict[str, Any] = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
         return cls(
             per_position=tuple(positions[i] for i in sorted(positions)),
-            ttft_buckets=histograms["ttft_buckets"],
-            tpot_buckets=histograms["tpot_buckets"],
-            latency_buckets=histograms["latency_buckets"],
             tokens_by_engine=tuple(value for _, value in sorted(engines)),
+            **histograms,
             **sums,
         )
 
@@ -163,8 +161,7 @@ class Counters:
     @property
     def latency_p99_s(self) -> float | None:
         """Upper bound of the 99th percentile of it, by the engine's histogram."""
-        bound = _bucket_quantile(self.latency_buckets, self.latency_count, 0.99)
-        return None if bound is None else bound / 1000.0
+        return _p99_s(self.latency_buckets, self.latency_count)
 
 
 def samples(text: str, names: Collection[str]) -> Iterator[Sample]:
@@ -363,38 +360,34 @@ class Window:
     @property
     def queue_wait_ms(self) -> float | None:
         """Mean wait between arrival and first scheduling, in milliseconds."""
-        ratio = _ratio(self.queue_seconds, self.queue_count)
-        return None if ratio is None else 1000.0 * ratio
+        return _ms(_ratio(self.queue_seconds, self.queue_count))
 
     @property
     def ttft_ms(self) -> float | None:
         """Mean time to first token, as the engine saw it, in milliseconds."""
-        ratio = _ratio(self.ttft_seconds, self.ttft_count)
-        return None if ratio is None else 1000.0 * ratio
+        return _ms(_ratio(self.ttft_seconds, self.ttft_count))
 
     @property
     def tpot_ms(self) -> float | None:
         """Mean time per output token after the first, as the engine saw it, in milliseconds."""
-        ratio = _ratio(self.tpot_seconds, self.tpot_count)
-        return None if ratio is None else 1000.0 * ratio
+        return _ms(_ratio(self.tpot_seconds, self.tpot_count))
 
     @property
     def ttft_p99_ms(self) -> float | None:
         """Upper bound of the 99th percentile of the time to first token, by the engine's histogram, in milliseconds."""
-        return _bucket_quantile(self.ttft_buckets, self.ttft_count, 0.99)
+        return _ms(_p99_s(self.ttft_buckets, self.ttft_count))
 
     @property
     def tpot_p99_ms(self) -> float | None:
         """Upper bound of the 99th percentile of the time per output token, by the engine's histogram, in
         milliseconds."""
-        return _bucket_quantile(self.tpot_buckets, self.tpot_count, 0.99)
+        return _ms(_p99_s(self.tpot_buckets, self.tpot_count))
 
     @property
     def step_ms(self) -> float | None:
         """Mean time of a decode step, as the engine saw it, in milliseconds: vLLM observes its inter-token latency once
         per output of a step and not per token."""
-        ratio = _ratio(self.itl_seconds, self.itl_count)
-        return None if ratio is None else 1000.0 * ratio
+        return _ms(_ratio(self.itl_seconds, self.itl_count))
 
     @property
     def time_per_token_ms(self) -> float | None:
@@ -426,11 +419,13 @@ def _bucket_sums(histograms: list[Buckets]) -> Buckets:
     return tuple((bound, sum(h[i][1] for h in histograms)) for i, bound in enumerate(bounds[0]))
 
 
-def _bucket_quantile(buckets: Buckets, count: float | None, level: float) -> float | None:
-    """The first bound below which a share ``level`` lies, in milliseconds; None where it is above all."""
-    if not count:
-        return None
-    return next((1000.0 * bound for bound, below in buckets if below >= level * count), None)
+def _p99_s(buckets: Buckets, count: float | None) -> float | None:
+    """The first bound below which 99 % lie, in seconds; None where it is above all."""
+    return next((bound for bound, below in buckets if below >= 0.99 * count), None) if count else None
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else 1000.0 * seconds
 
 
 def _ratio(part: float | None, whole: float | None) -> float | None:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shlex
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
+
+import psutil
 
 from mpctl import commands
 from mpctl.app.session.base import Session
@@ -15,7 +18,7 @@ from mpctl.errors import Conflict, Refused
 from mpctl.platform.local.desired import Desired, change, read_observed
 from mpctl.platform.local.engine import api_key, read_service, served_name
 from mpctl.platform.local.platform import LocalPlatform
-from mpctl.platform.local.processes import kill_group
+from mpctl.platform.local.processes import alive
 from mpctl.rollout.ports import Arm, Phase
 
 _FAULTY = Path(__file__).parents[2] / "tests" / "local" / "faulty"  # what plants faults in a sampler
@@ -67,8 +70,13 @@ class LocalRig:
         desired = change(self._platform.directory, edit)
         observed = read_observed(self._platform.directory)
         observed_arm = observed.arms.get(desired.route) if observed else None
-        if observed_arm is not None and observed_arm.process is not None:
-            kill_group(observed_arm.process)
+        leader = alive(observed_arm.process) if observed_arm is not None else None
+        if leader is not None:  # with all its children, as the kernel does to an engine that took too much memory
+            members = [leader, *leader.children(recursive=True)]
+            for member in members:
+                with suppress(psutil.NoSuchProcess):
+                    member.kill()
+            psutil.wait_procs(members, timeout=5.0)
 
     def mend(self) -> None:
         """Start the serving engine without its fault, if it has one."""

@@ -51,16 +51,13 @@ class Band:
 
 @dataclass(frozen=True)
 class Prediction:
-    """The prediction of a cell. ``load``: tokens per step over the knee; ``batch``: requests that decode at once;
-    ``baseline_tpot_ms`` and ``tokens_per_s`` are the model's, which promises ratios only."""
+    """The prediction of a cell. ``load``: tokens per step over the knee; ``batch``: requests that decode at once."""
 
     throughput: Band
     time_per_token: Band
     load: float
     pool_bound: bool
     batch: float
-    baseline_tpot_ms: float
-    tokens_per_s: float
     tokens_per_step: float
 
 
@@ -125,8 +122,6 @@ def _predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]
         load=float(ratios.load[0]),
         pool_bound=bool(np.ravel(ratios.bound)[0]),
         batch=float(ratios.candidate.batch[0]),
-        baseline_tpot_ms=float(ratios.baseline.tpot_ms[0]),
-        tokens_per_s=float(ratios.baseline.rate[0]) * 1000,
         tokens_per_step=here.tokens_per_step,
     )
 

@@ -29,7 +29,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     SERVING,
     ObjectKind,
 )
-from mpctl.platform.kubernetes.api.objects import editors_since
+from mpctl.platform.kubernetes.api.objects import last_editor
 
 LIMITS = ("minReplicas", "maxReplicas")
 # Where the objects that KServe makes an autoscaler for have their limits, below ``spec``.
@@ -189,8 +189,7 @@ class Autoscalers:
                 continue
             now = limits_of({"kind": kind.name, **scaler})
             if now not in (item["limits"], pinned(item, int(record["replicas"]))):
-                editors = editors_since(None, scaler, MANAGER)
-                by = editors[0] if editors else "another client"
+                by = last_editor(scaler, MANAGER)
                 limits = ", ".join(f"{field} {value}" for field, value in now.items())
                 changes.append(f"{kind.name} {item['name']} was changed by {by} meanwhile: {limits}")
         return tuple(changes)

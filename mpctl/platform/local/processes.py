@@ -93,16 +93,6 @@ def stop_group(process: Process | None, *, grace_s: float = 10.0) -> None:
     psutil.wait_procs(survivors, timeout=5.0)
 
 
-def kill_group(process: Process) -> None:
-    """Kill an engine with all its group, as the kernel does to one that took too much memory."""
-    leader = alive(process)
-    members = [*([leader] if leader is not None else []), *_group(process.pid)]
-    for member in members:
-        with suppress(psutil.NoSuchProcess):
-            member.kill()
-    psutil.wait_procs(members, timeout=5.0)
-
-
 def marked(environment: Mapping[str, str], state_dir: str, tag: str) -> dict[str, str]:
     """Return the environment with the marks by which an engine's processes are found again, at its end:
     a process that renames itself (setproctitle) overwrites the beginning of what the kernel shows of it, if not all."""

@@ -43,7 +43,6 @@ def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seco
         blocks=4,
         requests=requests,
         failed=0,
-        first_error="",
         output_tokens=tokens,
         seconds=tokens / 100.0 / speed if seconds is None else seconds,
         ttft=spreads[0] if timed else None,
@@ -55,7 +54,7 @@ def arm(name="baseline", speed=1.0, drafts=(), *, tokens=6124, requests=32, seco
     )
 
 
-NOTHING = ArmSummary("baseline", 0, 0, 0, "", 0, 0.0, None, None, None, None, None, None)
+NOTHING = ArmSummary("baseline", 0, 0, 0, 0, 0.0, None, None, None, None, None, None)
 
 
 def interval(value, low=None, high=None, level=0.95):

@@ -227,20 +227,12 @@ def require_unowned(thing: Mapping[str, Any], *, force: bool, command: str = "")
     raise Refused(f"{summary} ({owner.evidence})", hint=f"{owner.remedy(command)}; or use --force to change it here")
 
 
-def editors_since(before: Mapping[str, Any] | None, now: Mapping[str, Any], ours: str) -> tuple[str, ...]:
-    """Managers that changed the object since ``before``, from managedFields: ``manager at time``, without ``ours``."""
-
-    def entries(record: Mapping[str, Any]) -> dict[tuple[str, ...], str]:
-        fields = record["metadata"].get("managedFields") or []
-        return {
-            (f.get("manager", "?"), f.get("operation", ""), f.get("subresource", "")): str(f.get("time", ""))
-            for f in fields
-        }
-
-    old = {} if before is None else entries(before)
+def last_editor(record: Mapping[str, Any], ours: str) -> str:
+    """``MANAGER at TIME`` of the last change by another manager than ``ours``; a word for it where nobody is named."""
     edits = [
-        (time, key[0])
-        for key, time in entries(now).items()
-        if not key[2] and key[0] != ours and old.get(key, "") != time
+        (str(entry["time"]), entry.get("manager", "?"))
+        for entry in record["metadata"].get("managedFields") or []
+        if entry.get("time") and not entry.get("subresource") and entry.get("manager") != ours
     ]
-    return tuple(f"{manager} at {time}" for time, manager in sorted(edits, reverse=True))
+    time, manager = max(edits, default=("", ""))
+    return f"{manager} at {time}" if edits else "another client"

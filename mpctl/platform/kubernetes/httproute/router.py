@@ -16,7 +16,7 @@ from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
-from mpctl.platform.kubernetes.api.objects import changed_fields, editors_since, owner_of
+from mpctl.platform.kubernetes.api.objects import changed_fields, last_editor, owner_of
 from mpctl.platform.kubernetes.httproute.specs import (
     RouteStatus,
     backend_of,
@@ -253,10 +253,9 @@ class Routes:
         )
 
     def _foreign_change(self, route: Json, record: Mapping[str, Any]) -> Conflict:
-        editors = editors_since(None, route, MANAGER)
         fields = ", ".join(changed_fields(record["spec"], route["spec"])[:5]) or "reverted to the recorded spec"
         return Conflict(
-            f"{self._title(record)} was changed by {editors[0] if editors else 'another client'} meanwhile: {fields}",
+            f"{self._title(record)} was changed by {last_editor(route, MANAGER)} meanwhile: {fields}",
             hint="nothing was overwritten",
         )
 

@@ -19,7 +19,7 @@ from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUn
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.api.names import candidate_name, copy_name
-from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, editors_since
+from mpctl.platform.kubernetes.api.objects import added_fields, changed_fields, last_editor
 from mpctl.platform.kubernetes.autoscaler import KServePin
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.conditions import assess_health, schedulable_replicas
@@ -360,14 +360,12 @@ class LiveService:
 
     def _foreign_change(self, live: Json, known: tuple[Arm, ...]) -> Conflict:
         """The error that names the fields which no arm of the operation has: the change of that writer alone."""
-        editors = editors_since(None, live, MANAGER)
         now = object_of(text_of(live))
         by_arm = [changed_fields(object_of(arm.manifest), now) for arm in known]
         fields = [field for field in by_arm[0] if all(field in others for others in by_arm)]
         fields = fields or list(by_arm[0])
         return Conflict(
-            f"{self.title} was changed by {editors[0] if editors else 'another client'} meanwhile: "
-            f"{', '.join(fields[:5])}",
+            f"{self.title} was changed by {last_editor(live, MANAGER)} meanwhile: {', '.join(fields[:5])}",
             hint=f"nothing was overwritten. Run '{self.command('rollback')}' to restore what mpctl changed and keep "
             f"that change, or '{self.command('abandon')}' to leave the service as it is and end the operation",
         )

@@ -1,14 +1,12 @@
 """The canonical text of an InferenceService: stable, exact in both directions, and what is made from it."""
 
-import copy
-
 import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError, Refused
-from mpctl.platform.kubernetes.api.objects import editors_since
+from mpctl.platform.kubernetes.api.objects import last_editor
 from mpctl.platform.kubernetes.service.manifest_text import (
     LAST_APPLIED,
     candidate_of,
@@ -164,14 +162,15 @@ def test_a_strategy_is_only_set_where_the_services_own_would_not_do(strategy, re
 
 
 def test_who_edited_is_read_from_managed_fields():
-    before = service()
-    now = copy.deepcopy(before)
+    now = service()
     now["metadata"]["managedFields"] += [
         {"manager": "mpctl", "operation": "Update", "time": "2026-11-21T00:02:00Z"},
         {"manager": "argocd", "operation": "Apply", "time": "2026-11-21T00:03:00Z"},
         {"manager": "kserve", "operation": "Update", "time": "2026-11-21T00:04:00Z", "subresource": "status"},
     ]
-    assert editors_since(before, now, "mpctl") == ("argocd at 2026-11-21T00:03:00Z",)
+    assert last_editor(now, "mpctl") == "argocd at 2026-11-21T00:03:00Z"
+    now["metadata"]["managedFields"] = now["metadata"]["managedFields"][-3:-2]
+    assert last_editor(now, "mpctl") == "another client"
 
 
 def test_a_text_that_is_none_is_refused():
