@@ -232,18 +232,14 @@ class Measurement:
             self._pending[f"{_BURST}-{arm}"] = {**stored, kind.name: [*stored.get(kind.name, ()), *rows]}
 
     def _stored_replies(self, arm: str) -> dict[str, Any]:
-        name = f"{_BURST}-{arm}"
-        return self._pending.get(name) or self.store.load(self.id, name) or {}
+        return self._read(f"{_BURST}-{arm}", dict) or {}
 
     def _replies(self, arm: str, traffic: str) -> list[Reply]:
         return [(str(error), float(seconds)) for error, seconds in self._stored_replies(arm).get(traffic, ())]
 
     def burst_of(self, traffic: str) -> Burst:
         """The requests before the rounds that count for a class: its own, and those of the pass of answers."""
-        pending = self._pending.get(_BURST)
-        answered = (
-            Burst.from_record(pending) if pending else load_record(self.store, self.id, _BURST, Burst.from_record)
-        )
+        answered = self._read(_BURST, Burst.from_record)
         own = Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
         return own + answered if answered else own
 
@@ -375,6 +371,11 @@ class Measurement:
         rounds = self.rounds()
         return self.run(tuple(b for b in self.blocks() if not rounds or b.repeat < rounds))
 
+    def _read(self, name: str, read: Callable[[Any], _Value]) -> _Value | None:
+        """Return a record of the measurement, also one that is not written yet; None without one."""
+        pending = self._pending.get(name)
+        return load_record(self.store, self.id, name, read) if pending is None else read(pending)
+
     def _has(self, arm: str, repeat: int) -> bool:
         return all(self._load(cell, arm, repeat) is not None for cell in self.workload.cells)
 
@@ -424,27 +425,15 @@ class Measurement:
 
     def _conditions(self) -> dict[str, ArmConditions]:
         """The conditions of each arm as far as they are noted."""
-        arms = {}
-        for arm in (BASELINE, CANDIDATE):
-            record = self._pending.get(f"conditions-{arm}")
-            conditions = (
-                load_record(self.store, self.id, f"conditions-{arm}", ArmConditions.from_record)
-                if record is None
-                else ArmConditions.from_record(record)
-            )
-            if conditions is not None:
-                arms[arm] = conditions
-        return arms
+        noted = {arm: self._read(f"conditions-{arm}", ArmConditions.from_record) for arm in (BASELINE, CANDIDATE)}
+        return {arm: conditions for arm, conditions in noted.items() if conditions is not None}
 
     def _require_alike(self) -> None:
         """Refuse arms that differ in more than speculation."""
         require_alike(self._conditions(), self.workload.accepted)
 
     def _calibration(self) -> Calibration | None:
-        pending = self._pending.get("calibration")
-        if pending is not None:
-            return Calibration.from_record(pending)
-        return load_record(self.store, self.id, "calibration", Calibration.from_record)
+        return self._read("calibration", Calibration.from_record)
 
     def _calibrate(self) -> None:
         if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
@@ -501,10 +490,7 @@ class Measurement:
             self._pending[ROUND_ANSWERS] = check.to_record()
 
     def _round_answers(self) -> AnswerCheck | None:
-        pending = self._pending.get(ROUND_ANSWERS)
-        if pending is not None:
-            return AnswerCheck.from_record(pending)
-        return load_record(self.store, self.id, ROUND_ANSWERS, AnswerCheck.from_record)
+        return self._read(ROUND_ANSWERS, AnswerCheck.from_record)
 
     def salt(self, arm: str, attempt: str = "") -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a

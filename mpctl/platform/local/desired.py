@@ -56,6 +56,10 @@ class Desired(Record):
         """Return the state with one more arm."""
         return replace(self, arms={**self.arms, arm_id: arm})
 
+    def without_arm(self, arm_id: str) -> Desired:
+        """Return the state without an arm."""
+        return replace(self, arms={other: arm for other, arm in self.arms.items() if other != arm_id})
+
     def only(self, arm_id: str) -> Desired:
         """Return the state with that arm alone.
 

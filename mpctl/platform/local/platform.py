@@ -140,8 +140,7 @@ class LocalPlatform:
 
     def _check_memory(self, serving: str, engines: int) -> None:
         """Refuse more engines without memory for them, estimated from the serving one, which the kernel may kill."""
-        observed = read_observed(self.directory)
-        observed_arm = observed.arms.get(serving) if observed else None
+        observed_arm = self._observed_arm(serving)
         needed = engines * memory_of(observed_arm.process if observed_arm else None)
         free = psutil.virtual_memory().available
         if free < needed:
@@ -185,8 +184,7 @@ class LocalPlatform:
             return ArmState(arm_id, Phase.ABSENT)
         if self._supervises:
             self.ensure_supervisor()
-        observed = read_observed(self.directory)
-        observed_arm = observed.arms.get(arm_id) if observed else None
+        observed_arm = self._observed_arm(arm_id)
         if observed_arm is None:
             return ArmState(arm_id, Phase.STARTING, message="waiting for the supervisor")
         return self._assess(arm_id, wanted, observed_arm, desired)
@@ -310,8 +308,7 @@ class LocalPlatform:
             return replace(desired, arms=arms)
 
         change(self.directory, only)
-        self.ensure_supervisor()
-        self._wait_for_only({arm.id})
+        self._wait_until(lambda arms: set(arms) <= {arm.id})
         self.start(arm)
         # On one machine the switch is the change of the service itself: its port answers from the new arm once that
         # is ready.
@@ -339,8 +336,7 @@ class LocalPlatform:
     def stop_all_except(self, arm: Arm) -> None:
         """Stop every other arm and wait until it is gone."""
         change(self.directory, lambda d: d.only(arm.id))
-        self.ensure_supervisor()
-        self._wait_for_only({arm.id})
+        self._wait_until(lambda arms: set(arms) <= {arm.id})
 
     def stop(self, arm: Arm) -> None:
         """Stop an arm that does not serve and wait until it is gone.
@@ -352,10 +348,9 @@ class LocalPlatform:
         def without(desired: Desired) -> Desired:
             if desired.route == arm.id:
                 raise Conflict(f"{arm.id} serves {desired.namespace}/{desired.name} and is not stopped")
-            return replace(desired, arms={k: v for k, v in desired.arms.items() if k != arm.id})
+            return desired.without_arm(arm.id)
 
         change(self.directory, without)
-        self.ensure_supervisor()
         self._wait_until(lambda arms: arm.id not in arms)
 
     def remove(self) -> None:
@@ -392,16 +387,14 @@ class LocalPlatform:
             )
 
     def _clear_failed(self, arm: Arm) -> None:
-        observed = read_observed(self.directory)
-        observed_arm = observed.arms.get(arm.id) if observed else None
+        observed_arm = self._observed_arm(arm.id)
         if observed_arm is not None and observed_arm.phase == "Failed":
-            without = lambda d: replace(d, arms={k: v for k, v in d.arms.items() if k != arm.id})  # noqa: E731
-            change(self.directory, without)
-            self.ensure_supervisor()
+            change(self.directory, lambda desired: desired.without_arm(arm.id))
             self._wait_until(lambda arms: arm.id not in arms)
 
-    def _wait_for_only(self, ids: set[str]) -> None:
-        self._wait_until(lambda arms: set(arms) <= ids)
+    def _observed_arm(self, arm_id: str) -> ObservedArm | None:
+        observed = read_observed(self.directory)
+        return observed.arms.get(arm_id) if observed else None
 
     def _wait_until(self, reached: Callable[[Mapping[str, ObservedArm]], bool]) -> None:
         """Wait until the supervisor reports it: engines that stop finish their requests first."""
@@ -411,10 +404,10 @@ class LocalPlatform:
         patience = _STOP_TIMEOUT_S + max(drain_s(read_service(text, self._service)) for text in texts)
         end = time.monotonic() + patience
         while time.monotonic() < end:
+            self.ensure_supervisor()
             observed = read_observed(self.directory)
             if observed is not None and reached(observed.arms):
                 return
-            self.ensure_supervisor()
             time.sleep(0.1)
         raise MpctlError(
             f"engines of {self._namespace}/{self._service} did not stop within {patience:.0f} s",

@@ -112,30 +112,29 @@ def marks_of(pid: int) -> dict[str, str]:
 
 def _group(group: int) -> list[psutil.Process]:
     """Return the engine processes of a group; processes that reuse its number do not carry mpctl's tag."""
-    members = []
+    return [process for process, own_group, _ in _engine_processes() if own_group == group]
+
+
+def _engine_processes() -> Iterator[tuple[psutil.Process, int, dict[str, str]]]:
+    """Every process of an engine that mpctl started, with its group and its environment."""
     for process in psutil.process_iter():
         try:
-            if os.getpgid(process.pid) == group and ARM_VARIABLE in marks_of(process.pid):
-                members.append(process)
-        except (psutil.Error, OSError):
+            environment = marks_of(process.pid)
+            if ARM_VARIABLE in environment:
+                yield process, os.getpgid(process.pid), environment
+        except OSError:
             continue  # it ended while we looked, or belongs to somebody else
-    return members
 
 
 def tagged(state_dir: str) -> Iterator[tuple[str, psutil.Process]]:
     """(arm tag, process) of every engine that was started from ``state_dir``: its leader, or where that is gone, one of
     the processes it left behind."""
     groups: dict[int, tuple[str, psutil.Process]] = {}
-    for process in psutil.process_iter():
-        try:
-            environment = marks_of(process.pid)
-            ours = environment.get(STATE_VARIABLE) == state_dir and ARM_VARIABLE in environment
-            if ours and process.status() != psutil.STATUS_ZOMBIE:
-                group = os.getpgid(process.pid)
-                if group not in groups or process.pid == group:
-                    groups[group] = (environment[ARM_VARIABLE], process)
-        except (psutil.Error, OSError):
-            continue  # it ended while we looked, or belongs to somebody else
+    for process, group, environment in _engine_processes():
+        with suppress(psutil.Error):
+            ours = environment.get(STATE_VARIABLE) == state_dir and process.status() != psutil.STATUS_ZOMBIE
+            if ours and (group not in groups or process.pid == group):
+                groups[group] = (environment[ARM_VARIABLE], process)
     yield from groups.values()
 
 
@@ -195,8 +194,7 @@ def stop_orphans() -> tuple[Orphan, ...]:
     """Stop all orphans and return them."""
     orphans = find_orphans()
     for orphan in orphans:
-        leader = identify(orphan.pid)
-        stop_group(leader)
+        stop_group(identify(orphan.pid))
     return orphans
 
 

@@ -154,7 +154,7 @@ def _on_users(context: Context, operation: Operation, measured: Measurement, ear
     except HarmStop as stop:
         context.router.unshift(route_of(operation))
         context.progress.note(f"users are spared the candidate: {stop.message}")
-        stopped = UsersTraffic(earlier.windows, LOOKS, earlier.copies, earlier.equal_share, stop.message)
+        stopped = replace(earlier, planned=LOOKS, stopped=stop.message)
         measured.keep_traffic(stopped)
         return stopped
 
@@ -304,11 +304,6 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
     start = await_counters(context, plan.arm, None, "candidate")
     watch.add(start[1])
     context.router.shift(route, percent)
-
-    def check(counters: Counters) -> None:
-        context.router.require_shifted(route, percent)
-        watch.add(counters)
-
     try:
         window = watch_arm(
             context,
@@ -316,7 +311,7 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
             start,
             Until(seconds, _LONGEST_STEP * seconds, lambda polls: harm.requests >= STEP_REQUESTS),
             where=f"at {percent} % of the traffic",
-            check=check,
+            check=_checked(lambda: context.router.require_shifted(route, percent), watch),
         )
     except HarmStop as stop:
         raise MpctlError(f"{plan.arm.id} at {percent} % of the traffic: {stop.message}") from stop

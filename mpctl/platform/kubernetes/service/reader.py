@@ -30,6 +30,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     is_troubled,
 )
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of, port_of
+from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Endpoint, Phase
 from mpctl.safe_text import telling_lines, without_requests
@@ -177,13 +178,19 @@ class ServiceReader:
             workload = read()
             if workload is None:
                 return None, Health(Phase.ABSENT)
-            health = assess_health(workload.isvc, workload.deployment, workload.pods, runtime=workload.runtime)
-            if health.phase is not Phase.READY and any(map(is_troubled, workload.pods)):
-                events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
-                health = assess_health(workload.isvc, workload.deployment, workload.pods, events, workload.runtime)
+            health = self._assess(workload)
             if health.phase is Phase.READY:
                 health = self._with_prefill(workload, health)
             return workload, self._fail_when_stuck(workload, health)
+
+    def _assess(self, workload: ServiceWorkload, shape: KindShape | None = None) -> Health:
+        """The health of a workload, with the events of its pods where these may explain why one is not ready."""
+        isvc, deployment, pods, runtime = workload.isvc, workload.deployment, workload.pods, workload.runtime
+        health = assess_health(isvc, deployment, pods, runtime=runtime, shape=shape)
+        if health.phase is Phase.READY or not any(map(is_troubled, pods)):
+            return health
+        events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
+        return assess_health(isvc, deployment, pods, events, runtime, shape)
 
     def _with_prefill(self, workload: ServiceWorkload, health: Health) -> Health:
         """The health of a service whose own pods are ready, and of those that fill its prompts."""
@@ -195,10 +202,7 @@ class ServiceReader:
         if deployment is not None and deployment["spec"].get("replicas") == 0:
             return health
         pods = self.client.list(POD, self.namespace, labels=shape.pod_selector(isvc)) or []
-        prefill = assess_health(isvc, deployment, pods, runtime=workload.runtime, shape=shape)
-        if prefill.phase is not Phase.READY and any(map(is_troubled, pods)):
-            events = self.client.list(EVENT, self.namespace, fields="involvedObject.kind=Pod") or []
-            prefill = assess_health(isvc, deployment, pods, events, workload.runtime, shape)
+        prefill = self._assess(replace(workload, deployment=deployment, pods=pods), shape)
         if prefill.phase is Phase.READY:
             return health
         return replace(health, phase=prefill.phase, message=f"prefill: {prefill.message}", stuck=prefill.stuck)
@@ -272,6 +276,10 @@ class ServiceReader:
         container = engine_container(pod["spec"]["containers"])
         return self.forwards.target(pod["metadata"]["name"], port_of(container), tls=answers_tls(container))
 
+    def _metrics(self, pod: Json) -> str:
+        target = self._target(pod)
+        return http.metrics(target.url, socket=target.socket)
+
     def lost_pods(self) -> tuple[str, ...]:
         """Return what became of the pods that were measured last and are deleted, evicted or preempted."""
         losses = []
@@ -290,9 +298,7 @@ class ServiceReader:
         for pod in workload.ready:
             name = pod["metadata"]["name"]
             try:
-                target = self._target(pod)
-                page = http.metrics(target.url, socket=target.socket)
-                counts = [sample.value for sample in samples(page, _OPEN_REQUESTS)]
+                counts = [sample.value for sample in samples(self._metrics(pod), _OPEN_REQUESTS)]
             except (MpctlError, CounterError):
                 counts = []
             total += sum(counts)
@@ -306,8 +312,7 @@ class ServiceReader:
         for pod in workload.ready:
             name = pod["metadata"]["name"]
             try:
-                target = self._target(pod)
-                read[name] = Counters.parse(http.metrics(target.url, socket=target.socket))
+                read[name] = Counters.parse(self._metrics(pod))
             except (MpctlError, CounterError) as error:
                 failed[name] = str(error)
         return read, failed
