@@ -74,13 +74,13 @@ class Service:
     namespace: str | None
     file: str
     text: str  # the whole file, other documents included
-    image: str | None
-    env: tuple[tuple[str, str | None], ...]
-    container: str | None
-    command: EngineCommand
-    model: str | None  # as the command line names it, None when it names nothing (then see ``storage``)
-    storage: tuple[Storage, ...]
     line: int
+    command: EngineCommand
+    image: str | None = None
+    env: tuple[tuple[str, str | None], ...] = ()
+    container: str | None = None
+    model: str | None = None  # as the command line names it, None when it names nothing (then see ``storage``)
+    storage: tuple[Storage, ...] = ()
     runtime: str | None = None  # the ServingRuntime that ``predictor.model`` asks for
     runtime_args: tuple[str, ...] = ()  # its args when it is in the same file
     prefill_args: tuple[tuple[str, ...], ...] = ()  # command lines of the pods that fill prompts for this service's

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mpctl.errors import InputError
-from mpctl.manifest.service import Origin, Service
+from mpctl.manifest.service import ManifestSource, Origin, Service
 from mpctl.manifest.text.view import View, text_of
 from mpctl.manifest.text.yaml_tree import Document, Mapping, resolve
 
@@ -86,6 +86,12 @@ def name_and_namespace(root: View) -> tuple[str, str | None]:
     """The name and the namespace of a document."""
     metadata = root.need("metadata")
     return metadata.need("name").text(), text_of(metadata.get("namespace"))
+
+
+def service_at(root: View, kind: str, text: str, source: ManifestSource) -> Service:
+    """The service of a document with the command of its engine; its kind adds what it knows besides."""
+    name, namespace = name_and_namespace(root)
+    return Service(kind, name, namespace, root.file, text, root.node.line, source.engine.command, source=source)
 
 
 def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:

@@ -17,7 +17,7 @@ from functools import partial
 
 from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.engine.recognition import require_generation
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, service_at
 from mpctl.manifest.service import ManifestSource, Origin, Service
 from mpctl.manifest.speculation.keyed import keyed
 from mpctl.manifest.text.embedded import embedded
@@ -31,22 +31,8 @@ _RUNTIME = "kaito.sh/runtime"
 
 def _service(kind: str, root: View, text: str, origin: Origin, engine: Engine, model: str | None) -> Service:
     require_generation(engine.home, engine.command, model)
-    name, namespace = name_and_namespace(root)
-    return Service(
-        kind=kind,
-        name=name,
-        namespace=namespace,
-        file=root.file,
-        text=text,
-        image=None,  # a preset's, or Ray's, whose tag is no version of vLLM
-        env=(),
-        container=None,
-        command=engine.command,
-        model=model,
-        storage=(),
-        line=root.node.line,
-        source=ManifestSource(origin, engine),
-    )
+    # The image is a preset's, or Ray's, whose tag is no version of vLLM.
+    return replace(service_at(root, kind, text, ManifestSource(origin, engine)), model=model)
 
 
 def _inference(root: View) -> View | None:

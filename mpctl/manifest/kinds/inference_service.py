@@ -8,12 +8,13 @@ KServe rolls a change as its Deployment; it is undone by writing the recorded ob
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.engine_command import EngineCommand
 from mpctl.manifest.engine.locate import environment, is_all_positional, locate, mentions_vllm
 from mpctl.manifest.engine.recognition import MODEL_TYPE, not_measurable, other_engine, require_generation
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, service_at
 from mpctl.manifest.kinds.pods import HINT, RUNTIME_CONTAINER, is_vllm, no_engine, runtime_container, words
 from mpctl.manifest.service import ManifestSource, Origin, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
@@ -40,22 +41,16 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     command = EngineCommand((*of_runtime, *engine.command.argv))
     annotated = text_of(metadata.at("annotations", MODEL_TYPE))
     require_generation(container, command, annotated, *(artifact.uri for artifact in storage))
-    return Service(
-        kind="InferenceService",
-        name=metadata.need("name").text(),
-        namespace=text_of(metadata.get("namespace")),
-        file=root.file,
-        text=file.text,
+    source = ManifestSource(origin, engine, predictor, obstacle=_unreached(container, runtime))
+    return replace(
+        service_at(root, "InferenceService", file.text, source),
         image=text_of(container.get("image")) or (None if runtime is None else text_of(runtime.get("image"))),
         env=environment(container),
         container=text_of(container.get("name")) or RUNTIME_CONTAINER,
-        command=engine.command,
         model=model_of(engine, of_runtime),
         storage=storage,
-        line=root.node.line,
         runtime=text_of(predictor.at("model", "runtime")),
         runtime_args=of_runtime,
-        source=ManifestSource(origin, engine, predictor, obstacle=_unreached(container, runtime)),
     )
 
 

@@ -10,12 +10,12 @@ KServe rolls a change as its Deployments or LeaderWorkerSets; it is undone by wr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mpctl.errors import InputError
 from mpctl.manifest.engine.locate import VARIABLE, Engine, engine_of, environment, locate
 from mpctl.manifest.engine.recognition import require_generation
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, service_at
 from mpctl.manifest.kinds.pods import is_vllm
 from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service, Storage, model_of
 from mpctl.manifest.speculation.additional import CONTAINER
@@ -50,8 +50,7 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     Raises:
         InputError: it is not one vLLM engine, or its arguments cannot be read.
     """
-    name, namespace = name_and_namespace(root)
-    spec = root.need("spec")
+    name, spec = name_and_namespace(root)[0], root.need("spec")
     speculator = spec.get("speculator")
     if speculator is not None:
         raise speculator.error(
@@ -74,25 +73,19 @@ def read(root: View, file: ManifestFile, origin: Origin) -> Service:
     image = None if container is None else text_of(container.get("image"))
     of_base = base.get("image")
     env = () if container is None else environment(container)
-    return Service(
-        kind="LLMInferenceService",
-        name=name,
-        namespace=namespace,
-        file=root.file,
-        text=file.text,
+    mounted = spec.get("template") if container is not None else None
+    return replace(
+        service_at(
+            root, "LLMInferenceService", file.text, ManifestSource(origin, engine, mounted, peers, obstacle, prefill)
+        ),
         image=image or (None if of_base is None else of_base[1].text()),
         env=tuple(variable for variable in env if variable[0] != VARIABLE),
         container=CONTAINER,
-        command=engine.command,
         model=model_of(engine, inherited),
         storage=(Storage(uri, MOUNT),) if uri else (),
-        line=root.node.line,
         runtime=", ".join(config for config, _ in base.containers) or None,
         runtime_args=inherited,
         prefill_args=tuple((*pods.inherited, *pods.engine.command.argv) for pods in prefill),
-        source=ManifestSource(
-            origin, engine, spec.get("template") if container is not None else None, peers, obstacle, prefill
-        ),
     )
 
 
@@ -227,7 +220,7 @@ def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
     Raises:
         InputError: it has pods of several roles, or its arguments cannot be read.
     """
-    spec, (name, namespace) = root.need("spec"), name_and_namespace(root)
+    spec, name = root.need("spec"), name_and_namespace(root)[0]
     roles = [part for key in (PREFILL, "worker") if (part := spec.get(key)) is not None]
     if roles:
         raise roles[0].error(f"{CONFIG} {name} has pods of several roles", hint="change their arguments by hand")
@@ -243,21 +236,13 @@ def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
         for service in file.of_kind("LLMInferenceService")
         if name in [text_of(reference.get("name")) for reference in _references(service.need("spec"))]
     )
-    return Service(
-        kind=CONFIG,
-        name=name,
-        namespace=namespace,
-        file=root.file,
-        text=file.text,
+    return replace(
+        service_at(root, CONFIG, file.text, ManifestSource(origin, engine)),
         image=text_of(container.get("image")),
         env=tuple(variable for variable in environment(container) if variable[0] != VARIABLE),
         container=CONTAINER,
-        command=engine.command,
         model=model_of(engine),
-        storage=(),
-        line=root.node.line,
         endpoints=users,
-        source=ManifestSource(origin, engine),
     )
 
 

@@ -18,6 +18,7 @@ A change is undone by writing the recorded template again. A document without a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 from mpctl.errors import InputError
@@ -29,7 +30,7 @@ from mpctl.manifest.engine.recognition import (
     other_engine,
     require_generation,
 )
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, service_at
 from mpctl.manifest.kinds.disaggregated import End, paired, role_of
 from mpctl.manifest.service import ManifestSource, Origin, PrefillPods, Service, Storage, model_of
 from mpctl.manifest.text.view import View, text_of
@@ -100,22 +101,14 @@ def service_of_pod(
     engine = locate(container)
     model = model_of(engine)
     require_generation(container, engine.command)
-    name, namespace = name_and_namespace(root)
-    return Service(
-        kind=kind,
-        name=name,
-        namespace=namespace,
-        file=root.file,
-        text=text,
+    return replace(
+        service_at(root, kind, text, ManifestSource(origin, engine, pod, peers)),
         image=text_of(container.get("image")),
         env=environment(container),
         container=text_of(container.get("name")),
-        command=engine.command,
         model=model,
         storage=() if pod is None else claims(pod, container, model),
-        line=root.node.line,
         endpoints=users,
-        source=ManifestSource(origin, engine, pod, peers),
     )
 
 

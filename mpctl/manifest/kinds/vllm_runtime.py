@@ -7,9 +7,11 @@ of https://github.com/vllm-project/production-stack, operator/internal/controlle
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from mpctl.manifest.engine.locate import environment, listed
 from mpctl.manifest.engine.recognition import require_generation
-from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace
+from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, service_at
 from mpctl.manifest.service import ManifestSource, Origin, Service
 from mpctl.manifest.text.view import View, text_of
 
@@ -55,24 +57,15 @@ def _read(root: View, file: ManifestFile, origin: Origin) -> Service:
     env = environment(config)
     engine = listed(config, "extraArgs", dict(env))
     require_generation(spec, engine.command, model)
-    name, namespace = name_and_namespace(root)
     image = spec.at("deploymentConfig", "image")
     parts = () if image is None else (text_of(image.get("registry")), text_of(image.get("name")))
-    return Service(
-        kind="VLLMRuntime",
-        name=name,
-        namespace=namespace,
-        file=root.file,
-        text=file.text,
+    return replace(
+        service_at(root, "VLLMRuntime", file.text, ManifestSource(origin, engine)),
         image="/".join(filter(None, parts)) or None,
         env=env,
         container="vllm",
-        command=engine.command,
         model=model,
-        storage=(),
-        line=root.node.line,
         runtime_args=_arguments(spec),
-        source=ManifestSource(origin, engine),
     )
 
 
