@@ -145,12 +145,12 @@ class Counters:
                 if math.isfinite(bound):
                     counts = buckets[_BUCKETS_OF[sample.name]]
                     counts[bound] = counts.get(bound, 0.0) + _finite(sample.name, sample.value)
-        histograms: dict[str, Any] = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
+        histograms = {field: tuple(sorted(counts.items())) for field, counts in buckets.items()}
+        values: dict[str, Any] = {**sums, **histograms}
         return cls(
             per_position=tuple(positions[i] for i in sorted(positions)),
             tokens_by_engine=tuple(value for _, value in sorted(engines)),
-            **histograms,
-            **sums,
+            **values,
         )
 
     @property

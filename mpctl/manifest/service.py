@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -237,10 +236,6 @@ class Service:
     def to_yaml(self) -> str:
         """The manifest, ready to be written: the text it was read from but for the setting that was changed."""
         return self.text
-
-    def digest(self) -> str:
-        """SHA-256 of the text, in hexadecimal."""
-        return hashlib.sha256(self.text.encode("utf-8", "surrogatepass")).hexdigest()
 
     @property
     def _source(self) -> ManifestSource:

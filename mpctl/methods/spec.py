@@ -6,7 +6,6 @@ nothing the engine was given is lost on the way, whether we know the key or not.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -121,10 +120,6 @@ class Spec:
 
     def _canonical(self) -> str:
         return json.dumps([self.method, self.config()], sort_keys=True, separators=(",", ":"))
-
-    def digest(self) -> str:
-        """SHA-256 of the configuration in canonical form: the same for the same keys in another order."""
-        return hashlib.sha256(self._canonical().encode()).hexdigest()
 
     def describe(self) -> str:
         """A short text for people: ``ngram K=5 lookup 2..4``."""

@@ -1,7 +1,7 @@
 """A measurement rendered: tables, JSON records, pages. Nothing here measures or decides."""
 
 from mpctl.report.build import deciding
-from mpctl.report.record import measurement_record, operation_record
+from mpctl.report.record import measurement_record, operation_record, plan_record
 from mpctl.report.text_table import comparison_rows, gate_rows, tail_text
 
 __all__ = [
@@ -10,5 +10,6 @@ __all__ = [
     "gate_rows",
     "measurement_record",
     "operation_record",
+    "plan_record",
     "tail_text",
 ]

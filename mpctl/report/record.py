@@ -15,6 +15,7 @@ from mpctl.gate.verdict import CellVerdict, Verdict
 from mpctl.records import encode
 from mpctl.report.values import CellReport, Deciding, Report
 from mpctl.rollout.operation import Operation
+from mpctl.rollout.plan import Plan
 
 
 def report_record(report: Report) -> dict[str, Any]:
@@ -46,6 +47,17 @@ def _conditions(arm: ArmConditions) -> dict[str, Any]:
     return record
 
 
+def plan_record(plan: Plan) -> dict[str, Any]:
+    """Return what a plan does, and the digest that names it."""
+    return {
+        "kind": plan.kind.value,
+        "strategy": plan.strategy.value,
+        "speculation": plan.spec_text,
+        "baseline": plan.baseline_text,
+        "planDigest": plan.digest(),
+    }
+
+
 def operation_record(
     operation: Operation,
     verdict: Verdict | None,
@@ -56,13 +68,7 @@ def operation_record(
     plan = operation.plan
     return {
         "metadata": {"name": operation.id, "openedAt": operation.opened_at, "by": operation.who},
-        "spec": {
-            "kind": plan.kind.value,
-            "strategy": plan.strategy.value,
-            "speculation": plan.spec_text,
-            "baseline": plan.baseline_text,
-            "planDigest": plan.digest(),
-        },
+        "spec": plan_record(plan),
         "status": {
             "ending": operation.ending.value if operation.ending else None,
             "detail": operation.detail,

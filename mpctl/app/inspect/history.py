@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mpctl import formatting
@@ -67,9 +67,7 @@ def _operation_record(operation: Operation) -> dict[str, Any]:
         "spec": operation.plan.spec_text,
         "ending": operation.ending.value if operation.ending else None,
         "detail": operation.detail,
-        "ratios": [
-            {"rule": ratio.rule, "value": ratio.value, "cells": ratio.cells} for ratio in measured_ratios(operation)
-        ],
+        "ratios": [asdict(ratio) for ratio in measured_ratios(operation)],
     }
 
 

@@ -4,12 +4,12 @@ SpeculationStatus and Events."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
 from mpctl.app.watch.watcher import Watched, Watcher
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.speculation_status import since
+from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check
 
@@ -177,20 +177,12 @@ def _slowdown(watched: Watched) -> float | None:
     return figures.time_per_token_ms / expected.time_per_token_ms
 
 
-class Writer(Protocol):
-    """A writer of the status, as :class:`mpctl.platform.kubernetes.speculation_status.StatusWriter`."""
-
-    def write(self, namespace: str, service: str, status: dict[str, Any]) -> None: ...
-    def tell(self, namespace: str, service: str, reason: str, message: str, at: str, *, warning: bool) -> None: ...
-    def forget(self, namespace: str, service: str) -> None: ...
-
-
 class Publisher:
     """Writes a status when its signal, its conditions or its decision changed. What cannot be written is reported and
     written with a later round: nothing that the watch does depends on it."""
 
     def __init__(
-        self, writer: Writer, monotonic: Callable[[], float], time: Callable[[], str], warn: Callable[[str], None]
+        self, writer: StatusWriter, monotonic: Callable[[], float], time: Callable[[], str], warn: Callable[[str], None]
     ) -> None:
         self._writer, self._monotonic, self._time, self._warn = writer, monotonic, time, warn
         self._written: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}

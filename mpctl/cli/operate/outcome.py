@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from mpctl import formatting
 from mpctl.app.operate.outcome import OperationOutcome, Preview
@@ -11,7 +10,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.figures import comparison_tables, rules_table
 from mpctl.cli.printer import columns
 from mpctl.gate.analysis import Comparison
-from mpctl.report import operation_record
+from mpctl.report import operation_record, plan_record
 from mpctl.report.values import Deciding
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
@@ -100,21 +99,10 @@ def _drafts(comparison: Comparison, *, named: bool) -> str:
 
 
 def _show_preview(context: CliContext, outcome: OperationOutcome, preview: Preview) -> None:
-    plan = preview.plan
-    body: dict[str, Any] = {
-        "metadata": {"name": outcome.name, "namespace": outcome.namespace},
-        "spec": {
-            "kind": plan.kind.value,
-            "strategy": plan.strategy.value,
-            "speculation": plan.spec_text,
-            "baseline": plan.baseline_text,
-            "planDigest": plan.digest(),
-        },
-        "diff": preview.diff,
-    }
+    metadata = {"name": outcome.name, "namespace": outcome.namespace}
     context.emit(
         "Preview",
-        record=lambda: body,
+        record=lambda: {"metadata": metadata, "spec": plan_record(preview.plan), "diff": preview.diff},
         names=lambda: [f"{outcome.namespace}/{outcome.name}"],
         table=lambda _wide: preview.diff,
     )

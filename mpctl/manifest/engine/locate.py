@@ -184,9 +184,8 @@ def mentions_vllm(*texts: str | None) -> bool:
 
 def environment(container: View) -> tuple[tuple[str, str | None], ...]:
     """The container's ``env``; None for a value that comes from a Secret, a ConfigMap or a field."""
-    listing = container.get("env")
     variables: list[tuple[str, str | None]] = []
-    for entry in () if listing is None else listing.items():
+    for entry in container.items_at("env"):
         value = entry.get("value")
         outside = entry.get("valueFrom") is not None
         variables.append((entry.need("name").text(), None if outside else "" if value is None else value.text()))
@@ -356,9 +355,8 @@ def engine_of(pod: View, key: str, container: View | None) -> Engine:
 
 
 def _value(container: View) -> View | None:
-    listed = container.get("env")
     variable_value = None
-    for entry in () if listed is None else listed.items():
+    for entry in container.items_at("env"):
         if text_of(entry.get("name")) != VARIABLE:
             continue
         if entry.get("valueFrom") is not None or variable_value is not None:

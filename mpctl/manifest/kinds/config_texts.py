@@ -11,7 +11,6 @@ https://github.com/ray-project/kuberay, ray-operator/config/samples/ray-service.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -79,13 +78,6 @@ def _names(root: View, config: str | None) -> bool:
     return inference is not None and text_of(inference.get("config")) == config
 
 
-def _models(serve: View) -> Iterator[View]:
-    applications = serve.get("applications")
-    for application in () if applications is None else applications.items():
-        configs = application.at("args", "llm_configs")
-        yield from () if configs is None else configs.items()
-
-
 def _builds_models(root: View) -> bool:
     return "llm_configs" in (text_of(root.at("spec", _SERVE)) or "")
 
@@ -97,7 +89,8 @@ def _read_ray(root: View, file: ManifestFile, origin: Origin) -> Service:
         InputError: it has several, or arguments that cannot be read.
     """
     text = embedded(root.need("spec").need(_SERVE), origin.document.repeated)
-    models = tuple(_models(text.root))
+    applications = text.root.items_at("applications")
+    models = [model for application in applications for model in application.items_at("args", "llm_configs")]
     if len(models) != 1:
         raise text.root.error(f"{len(models)} models are served", hint="change the engine_kwargs of each by hand")
     (model,) = models

@@ -40,16 +40,15 @@ class Component:
 
 
 def _components(spec: View) -> Iterator[Component]:
-    services, components = spec.get("services"), spec.get("components")
+    services = spec.get("services")
     for name, service in () if services is None else services.pairs():
         container = service.at("extraPodSpec", "mainContainer")
         if container is not None:
             kinds = text_of(service.get("componentType")), text_of(service.get("subComponentType"))
             yield Component(name, service.need("extraPodSpec"), container, kinds)
-    for component in () if components is None else components.items():
+    for component in spec.items_at("components"):
         pod = component.at("podTemplate", "spec")
-        containers = None if pod is None else pod.get("containers")
-        for container in () if containers is None else containers.items():
+        for container in () if pod is None else pod.items_at("containers"):
             if pod is not None and text_of(container.get("name")) == _MAIN:
                 yield Component(component.need("name").text(), pod, container, (text_of(component.get("type")),))
 

@@ -129,8 +129,7 @@ def _require_list(value: View) -> None:
 
 
 def _production_stack(root: View) -> Iterator[Layout]:
-    listed = root.at("servingEngineSpec", "modelSpec")
-    for index, engine in enumerate(() if listed is None else listed.items()):
+    for index, engine in enumerate(root.items_at("servingEngineSpec", "modelSpec")):
         name = text_of(engine.get("name")) or f"modelSpec[{index}]"
         image = ":".join(filter(None, (text_of(engine.get("repository")), text_of(engine.get("tag")))))
         model, config = text_of(engine.get("modelURL")), engine.get("vllmConfig")
@@ -144,9 +143,8 @@ def _modelservice(root: View) -> Iterator[Layout]:
     model = None if artifacts is None else _of_hub(text_of(artifacts.get("uri")))
     roles: tuple[Role, ...] = ("decode", "prefill")
     for role in roles:
-        containers = root.at(role, "containers")
         off = text_of(root.at(role, "create")) == "false"
-        for container in () if containers is None or (off and role == "prefill") else containers.items():
+        for container in () if off and role == "prefill" else root.items_at(role, "containers"):
             command, image = text_of(container.get("modelCommand")), text_of(container.get("image"))
             if command == "vllmServe" or "vllm" in (image or ""):
                 yield Layout(role, container, "args", model, image, role)

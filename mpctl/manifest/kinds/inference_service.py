@@ -116,10 +116,9 @@ def _runtimes(file: ManifestFile) -> dict[str, View]:
 def _storage(predictor: View) -> tuple[Storage, ...]:
     storage: list[Storage] = []
     for holder in filter(None, (predictor, predictor.get("model"))):
-        uri, several = holder.get("storageUri"), holder.get("storageUris")
-        if uri is not None:
+        if (uri := holder.get("storageUri")) is not None:
             storage.append(Storage(uri.text(), MOUNT))
-        entries = () if several is None else several.items()
+        entries = holder.items_at("storageUris")
         storage += [Storage(entry.need("uri").text(), text_of(entry.get("mountPath")) or MOUNT) for entry in entries]
     return tuple(storage)
 

@@ -165,7 +165,7 @@ def _preset(spec: View, part: View) -> str:
 
 def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
     configs = {name_and_namespace(root)[0]: root for root in file.of_kind(CONFIG)}
-    names = [reference.need("name").text() for reference in _references(spec)]
+    names = [reference.need("name").text() for reference in spec.items_at("baseRefs")]
     wanted = _preset(spec, part)
     order = [*reversed(names), *(name for name in configs if name.endswith(wanted) and name not in names)]
     containers = []
@@ -177,11 +177,6 @@ def _base(spec: View, part: View, key: str, file: ManifestFile) -> _Base:
     return _Base(tuple(containers), tuple(name for name in names if name not in configs))
 
 
-def _references(spec: View) -> tuple[View, ...]:
-    listed = spec.get("baseRefs")
-    return () if listed is None else listed.items()
-
-
 def _main(template: View | None) -> View | None:
     """Container ``main`` of a pod template, which is a PodSpec itself.
 
@@ -190,9 +185,8 @@ def _main(template: View | None) -> View | None:
     """
     if template is not None and (inner := template.get("spec")) is not None:
         raise inner.error("a template of an LLMInferenceService has no spec of its own", hint="move its keys one up")
-    containers = None if template is None else template.get("containers")
-    items = () if containers is None else containers.items()
-    return next((container for container in items if text_of(container.get("name")) == CONTAINER), None)
+    containers = () if template is None else template.items_at("containers")
+    return next((container for container in containers if text_of(container.get("name")) == CONTAINER), None)
 
 
 def _inherited(spec: View, name: str, engine: Engine, base: _Base) -> tuple[str, ...]:
@@ -234,7 +228,7 @@ def _read_config(root: View, file: ManifestFile, origin: Origin) -> Service:
     users = tuple(
         name_and_namespace(service)[0]
         for service in file.of_kind("LLMInferenceService")
-        if name in [text_of(reference.get("name")) for reference in _references(service.need("spec"))]
+        if name in [text_of(reference.get("name")) for reference in service.need("spec").items_at("baseRefs")]
     )
     return replace(
         service_at(root, CONFIG, file.text, ManifestSource(origin, engine)),

@@ -144,8 +144,7 @@ def _leader(root: View) -> View | None:
 def _starts(pod_of: Callable[[View], View | None], root: View) -> bool:
     """Return whether a container of the pod starts vLLM."""
     pod = pod_of(root)
-    containers = None if pod is None else pod.get("containers")
-    return containers is not None and any(starts_vllm(container) for container in containers.items())
+    return pod is not None and any(map(starts_vllm, pod.items_at("containers")))
 
 
 def _read_workload(root: View, file: ManifestFile, origin: Origin, *, kind: str) -> Service:
@@ -200,8 +199,7 @@ def _ends(root: View, file: ManifestFile) -> Iterator[End]:
         engines = []
         for template in filter(None, templates):
             pod = template.get("spec")
-            containers = None if pod is None else pod.get("containers")
-            if pod is not None and containers is not None and any(map(starts_vllm, containers.items())):
+            if pod is not None and any(map(starts_vllm, pod.items_at("containers"))):
                 container = only_engine(pod, "pod template")
                 engines.append((template, pod, container, locate(container)))
         if not engines:
@@ -218,10 +216,9 @@ def _ends(root: View, file: ManifestFile) -> Iterator[End]:
 
 def runtime_container(root: View) -> View | None:
     """The engine's container of a ServingRuntime or ClusterServingRuntime."""
-    containers = root.at("spec", "containers")
-    items = () if containers is None else containers.items()
-    engines = (container for container in items if text_of(container.get("name")) == RUNTIME_CONTAINER)
-    return next(engines, items[0] if items else None)
+    containers = root.items_at("spec", "containers")
+    engines = (container for container in containers if text_of(container.get("name")) == RUNTIME_CONTAINER)
+    return next(engines, containers[0] if containers else None)
 
 
 def _read_runtime(root: View, file: ManifestFile, origin: Origin, *, kind: str) -> Service:

@@ -61,6 +61,11 @@ class View:
             raise self.error("expected a list here")
         return tuple(View(self.file, f"{self.path}[{i}]", item) for i, item in enumerate(node.items))
 
+    def items_at(self, *keys: str) -> tuple[View, ...]:
+        """The items of the list under a path of keys; none when any step is missing."""
+        listing = self.at(*keys)
+        return () if listing is None else listing.items()
+
     def pairs(self) -> tuple[tuple[str, View], ...]:
         node = resolve(self.node)
         if not isinstance(node, Mapping):
@@ -76,12 +81,6 @@ class View:
     def text(self) -> str:
         """The scalar as text. A number or boolean is read as it was written."""
         return self.scalar().value
-
-    def number(self) -> int:
-        try:
-            return int(self.text())
-        except ValueError as error:
-            raise self.error(f'expected a whole number, not "{self.text()}"') from error
 
 
 def text_of(view: View | None) -> str | None:

@@ -169,12 +169,8 @@ class Autoscalers:
 
     def unpin(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """Restore the recorded limits; return notes on foreign changes that were kept."""
-        notes = []
-        for item in record["items"]:
-            note = self._set(item, item["limits"], only_from=pinned(item, int(record["replicas"])))
-            if note:
-                notes.append(note)
-        return tuple(notes)
+        pods, items = int(record["replicas"]), record["items"]
+        return tuple(filter(None, (self._set(i, i["limits"], only_from=pinned(i, pods)) for i in items)))
 
     def foreign_changes(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """Describe what another writer changed of the pinned autoscalers, with its name and time."""

@@ -28,7 +28,6 @@ def test_round_trip_through_the_engines_configuration(name, unknown, k):
     again = from_config(spec.config())
     assert again == spec
     assert hash(again) == hash(spec)
-    assert again.digest() == spec.digest()
     assert from_config(json.loads(json.dumps(spec.config()))) == spec
 
 
@@ -79,7 +78,7 @@ def test_dashes_are_normalised_as_vllm_does():
 def test_the_order_of_keys_does_not_matter():
     config = from_config({"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 4})
     two = from_config({"prompt_lookup_max": 4, "method": "ngram", "prompt_lookup_min": 2})
-    assert config == two and config.digest() == two.digest() and hash(config) == hash(two)
+    assert config == two and hash(config) == hash(two)
 
 
 def test_one_and_true_are_not_the_same_setting():
