@@ -72,8 +72,8 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
     heads = []
     for order in orders:
         uid = None if order.name in cards else trainer.uid_of(order.name)
-        named = [operation for operation in rollouts if names_head(operation.plan.goal.text, order.name)]
-        ending = named[0].ending if named else None
+        named = [operation for operation in rollouts if names_head(operation.plan.draft, order.name)]
+        ending = named[-1].ending if named else None
         heads.append(
             MadeHead(
                 order,
