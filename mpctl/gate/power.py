@@ -106,7 +106,8 @@ def chance_to_promote(
     weights = cell_shares([cell.traffic for cell in workload.cells], workload.shares)
     gained = -math.log1p(-gain)
 
-    def shown(gap: float, spread: float, name: str, base: float | None = None) -> float:
+    def chance(gap: float, spread: float, name: str, base: float | None = None) -> float:
+        """The chance that a figure this far inside its limit shows that; ``base``: ms of the baseline, of a wait."""
         margin = 0.0
         if name in SPEED:
             margin = math.log1p(order.margin(policy))
@@ -116,25 +117,32 @@ def chance_to_promote(
         alpha = policy.gain if name == _TIME else policy.guard
         return chance_to_show(beyond, spread, rounds, alpha, trim=_TRIMS.get(name, TRIM), omit=omit)
 
-    def moved(c: CellNoise) -> float:
+    def gain_passes(cell: CellNoise) -> float:
+        """The chance that the rules pass which the gain itself moves."""
         limits = {"throughput_ratio": -_log(policy.min_throughput_ratio)}
         limits |= {"tpot": _log(policy.max_tpot_ratio), "e2e": _log(policy.max_e2e_ratio)}
         return min(
-            (shown(gained + limit, c.spreads[n], n) for n, limit in limits.items() if n in c.spreads), default=1.0
+            (chance(gained + limit, cell.spreads[n], n) for n, limit in limits.items() if n in cell.spreads),
+            default=1.0,
         )
 
-    def unmoved(c: CellNoise) -> float:
+    def guards_pass(cell: CellNoise) -> float:
+        """The chance that the rules pass about what does not change."""
         limits = {
-            **_slack("ttft", c.ttft_ms, policy.max_ttft_ratio, policy.ttft_slack_ms),
-            **_slack("queue_wait", c.queue_wait_ms, policy.max_queue_wait_ratio, policy.queue_wait_slack_ms),
+            **_slack("ttft", cell.ttft_ms, policy.max_ttft_ratio, policy.ttft_slack_ms),
+            **_slack("queue_wait", cell.queue_wait_ms, policy.max_queue_wait_ratio, policy.queue_wait_slack_ms),
             "length_ratio": _log(policy.max_length_ratio),
         }
-        bases = {"ttft_ms": c.ttft_ms, "queue_wait_ms": c.queue_wait_ms}
-        return math.prod(shown(limit, c.spreads[n], n, bases.get(n)) for n, limit in limits.items() if n in c.spreads)
+        bases = {"ttft_ms": cell.ttft_ms, "queue_wait_ms": cell.queue_wait_ms}
+        return math.prod(
+            chance(limit, cell.spreads[n], n, bases.get(n)) for n, limit in limits.items() if n in cell.spreads
+        )
 
-    spread = math.sqrt(math.fsum((w * c.spreads[_TIME]) ** 2 for w, c in zip(weights, cells, strict=True)))
-    overall = shown(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
-    return min(overall, math.prod(map(moved, cells))) * math.prod(map(unmoved, cells))
+    spread = math.sqrt(
+        math.fsum((weight * cell.spreads[_TIME]) ** 2 for weight, cell in zip(weights, cells, strict=True))
+    )
+    overall = chance(gained + _log(policy.max_time_per_token_ratio), spread, _TIME)
+    return min(overall, math.prod(map(gain_passes, cells))) * math.prod(map(guards_pass, cells))
 
 
 def _slack(name: str, base: float | None, most: float, slack_ms: float) -> dict[str, float]:

@@ -45,7 +45,7 @@ class Room:
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlacementWishes:
     """``placement``: the one that was asked for, None for auto. ``users_share``: consent to the percentage of users'
     requests that may meet the candidate. ``mirror``: percentage of the copies that were asked for, 0 for none.
     ``limit_s``: the longest predicted measurement. ``max_pod_gap``: the largest difference between equal pods that the
@@ -99,15 +99,15 @@ _NAMES = {
 }
 
 
-def choose_placement(users: UserLoad, room: Room, asked: Asked) -> PlacementChoice:
+def choose_placement(users: UserLoad, room: Room, wishes: PlacementWishes) -> PlacementChoice:
     """Choose the engines to measure.
 
     Raises:
         Refused: none that was asked for is possible; with what would make one possible.
     """
-    options = _options(users, room, asked)
-    if asked.placement is not None:
-        return _as_asked(asked.placement, users, options)
+    options = _options(users, room, wishes)
+    if wishes.placement is not None:
+        return _as_asked(wishes.placement, users, options)
     if not users.seen and (not users.earlier or options[Placement.PAIR].fault):
         return PlacementChoice(Placement.SERVICE, f"{_sentence(users.describe())}{_later(users)}")
     order = [Placement.PAIR, Placement.MIRROR, Placement.SPLIT, Placement.TURNS]
@@ -189,14 +189,14 @@ def at_users_load(workload: Workload, users: UserLoad, *, rounds: int | None) ->
     return workload
 
 
-def _options(users: UserLoad, room: Room, asked: Asked) -> dict[Placement, PlacementOption]:
+def _options(users: UserLoad, room: Room, wishes: PlacementWishes) -> dict[Placement, PlacementOption]:
     """Every placement beside users, in the order of preference."""
     pair = (2 * room.start_s + 2 * room.block_s) / 60
     options = (
         PlacementOption(Placement.PAIR, pair, _pair_fault(room), "users unaffected"),
-        _by_users(Placement.MIRROR, users, room, asked, "users unaffected"),
-        _turns(room, asked),
-        _by_users(Placement.SPLIT, users, room, asked, _split_effect(users)),
+        _by_users(Placement.MIRROR, users, room, wishes, "users unaffected"),
+        _turns(room, wishes),
+        _by_users(Placement.SPLIT, users, room, wishes, _split_effect(users)),
     )
     return {option.placement: option for option in options}
 
@@ -210,7 +210,7 @@ def _pair_fault(room: Room) -> str:
     return f"needs room for 2 engines, {free} free" + (f" ({room.shortage})" if room.shortage else "")
 
 
-def _turns(room: Room, asked: Asked) -> PlacementOption:
+def _turns(room: Room, wishes: PlacementWishes) -> PlacementOption:
     effect = "users unaffected"
     minutes = 2 * (room.pairs * room.start_s + room.block_s) / 60
     fault = room.fault
@@ -218,10 +218,10 @@ def _turns(room: Room, asked: Asked) -> PlacementOption:
         fault = f"{room.pairs} pairs of turns decide nothing: --repeats {TURNS_LEAST} or more"
     if not fault and room.engines < 1:
         fault = "needs room for 1 engine, none is free" + (f" ({room.shortage})" if room.shortage else "")
-    if not fault and minutes * 60 > asked.limit_s:
+    if not fault and minutes * 60 > wishes.limit_s:
         fault = (
             f"about {math.ceil(minutes)} min, as {2 * room.pairs} engine starts take {room.start_s:.0f} s each, above "
-            f"--measure-limit of {asked.limit_s / 60:.0f} min"
+            f"--measure-limit of {wishes.limit_s / 60:.0f} min"
         )
     return PlacementOption(Placement.TURNS, minutes, fault, effect)
 
@@ -235,16 +235,20 @@ def _split_effect(users: UserLoad) -> str:
     )
 
 
-def _by_users(placement: Placement, users: UserLoad, room: Room, asked: Asked, effect: str) -> PlacementOption:
+def _by_users(
+    placement: Placement, users: UserLoad, room: Room, wishes: PlacementWishes, effect: str
+) -> PlacementOption:
     """Mirror or split: users' requests are what is measured."""
     mirrors = placement is Placement.MIRROR
     share = share_of(placement, users.pods)
     to_candidate = users.requests_per_s * share / 100
     minutes = max(_NEEDED / to_candidate / 60, _LEAST_MIN) if to_candidate else math.inf
-    return PlacementOption(placement, minutes, _users_fault(mirrors, share, minutes, users, room, asked), effect)
+    return PlacementOption(placement, minutes, _users_fault(mirrors, share, minutes, users, room, wishes), effect)
 
 
-def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, asked: Asked) -> str:  # noqa: PLR0911
+def _users_fault(  # noqa: PLR0911
+    mirrors: bool, share: int, minutes: float, users: UserLoad, room: Room, wishes: PlacementWishes
+) -> str:
     if fault := room.fault or (room.mirror_fault if mirrors else room.split_fault):
         return fault
     if room.engines < 1:
@@ -253,20 +257,20 @@ def _users_fault(mirrors: bool, share: int, minutes: float, users: UserLoad, roo
         return "no user was seen, so there is nothing to judge by"
     if users.per_pod < _LEAST_PER_POD:
         return f"users send {users.per_pod:.2g} requests/s to each pod, at least {_LEAST_PER_POD:g} are needed"
-    if users.pod_gap > asked.max_pod_gap:
+    if users.pod_gap > wishes.max_pod_gap:
         return (
             f"times per output token of the serving pods differ by {100 * users.pod_gap:.0f} %, so no candidate pod "
-            f"can be judged beside them: max_pod_gap of the policy allows for {100 * asked.max_pod_gap:g} %"
+            f"can be judged beside them: max_pod_gap of the policy allows for {100 * wishes.max_pod_gap:g} %"
         )
-    if mirrors and 0 < asked.mirror < share:
-        return f"copies of {asked.mirror} % load the candidate less than a serving pod; a promotion needs {share} %"
-    if not mirrors and asked.users_share is None:
+    if mirrors and 0 < wishes.mirror < share:
+        return f"copies of {wishes.mirror} % load the candidate less than a serving pod; a promotion needs {share} %"
+    if not mirrors and wishes.users_share is None:
         return f"needs your consent that {share} % of users' requests meet the candidate: --users-share {share}"
-    if not mirrors and asked.users_share is not None and asked.users_share != share:
-        load = "more" if asked.users_share > share else "less"
-        return f"{asked.users_share} % load the candidate {load} than each serving pod: --users-share {share}"
-    if minutes * 60 > asked.limit_s:
-        return f"about {math.ceil(minutes)} min at this load, above --measure-limit of {asked.limit_s / 60:.0f} min"
+    if not mirrors and wishes.users_share is not None and wishes.users_share != share:
+        load = "more" if wishes.users_share > share else "less"
+        return f"{wishes.users_share} % load the candidate {load} than each serving pod: --users-share {share}"
+    if minutes * 60 > wishes.limit_s:
+        return f"about {math.ceil(minutes)} min at this load, above --measure-limit of {wishes.limit_s / 60:.0f} min"
     return ""
 
 

@@ -59,6 +59,7 @@ def require_own_change(context: Context, plan: Plan) -> None:
 
 
 def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
+    """Number the operation, end a retirement that was interrupted, record both manifests, and write the first entry."""
     taken = journal.operations()
     number = len(taken) + 1
     while context.store.load(f"{plan.kind.value}-{number}", f"conditions-{BASELINE}") is not None:

@@ -46,12 +46,12 @@ class Engine:
 PLAIN = Engine()
 SPECULATING = Engine(8.0 * 1.12, 0.12 * 2, 2.0, 0.3)
 CROSSOVER = Engine(8.0 * 1.12, 0.12 * 8, 2.0, 0.3)
-Asked = tuple[float, float, float]  # when, tokens of the prompt, tokens of the answer
+PlacementWishes = tuple[float, float, float]  # when, tokens of the prompt, tokens of the answer
 
 
-def users(rng: random.Random, rate: float, seconds: float) -> list[Asked]:
+def users(rng: random.Random, rate: float, seconds: float) -> list[PlacementWishes]:
     """Requests of ``rate`` per second on average."""
-    rows: list[Asked] = []
+    rows: list[PlacementWishes] = []
     now, busy = 0.0, rng.random() < 0.3
     while now < seconds:
         end = now + rng.expovariate(1 / (60.0 if busy else 140.0))
@@ -92,16 +92,16 @@ class Served:
         )
 
 
-def serve(asked: Iterable[Asked], engine: Engine, rng: random.Random, speeds: Sequence[float]) -> Served:
+def serve(asked: Iterable[PlacementWishes], engine: Engine, rng: random.Random, speeds: Sequence[float]) -> Served:
     """Answer ``asked`` on one pod; ``speeds``: of the pod in each minute, 1 as a rule."""
-    waiting: deque[Asked] = deque()
+    waiting: deque[PlacementWishes] = deque()
     running: list[tuple[float, int]] = []
     begun: list[tuple[float, float, float]] = []  # arrival, first token, tokens
     admitted: list[float] = []
     ends: list[tuple[float, float, float, float, float]] = []
     now = steps = frozen = 0.0
 
-    def admit(request: Asked) -> None:
+    def admit(request: PlacementWishes) -> None:
         nonlocal frozen
         arrived, prompt, answer = request
         frozen = max(frozen, now) + PROMPT_MS / 1000 * prompt
@@ -173,8 +173,8 @@ class Case:
         """The baseline's pods and the candidate; ``share`` of the requests that the candidate gets at a time."""
         rng = random.Random(seed)
         actual_users = users(rng, self.total, seconds)
-        lots: list[list[Asked]] = [[] for _ in range(self.pods)]
-        ours: list[Asked] = []
+        lots: list[list[PlacementWishes]] = [[] for _ in range(self.pods)]
+        ours: list[PlacementWishes] = []
         for request in actual_users:
             chosen = rng.random() < share(request[0])
             if chosen:
@@ -183,7 +183,7 @@ class Case:
                 rng.choice(lots).append(request)
         minutes = int(seconds / WINDOW_S) + 1
 
-        def pod(of: list[Asked], engine: Engine) -> Served:
+        def pod(of: list[PlacementWishes], engine: Engine) -> Served:
             return serve(of, engine, rng, pod_speeds(rng, minutes, self.constant, self.drift))
 
         return [pod(lot, PLAIN) for lot in lots], pod(ours, self.candidate)

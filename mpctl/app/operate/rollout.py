@@ -51,11 +51,11 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     change = prepare(session, request.speculation, load)
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
-    workload, power = _with_rounds(session, request, workload, unfinished, entries)
+    workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
     wanted = request.measurement
     session.load = place_load(wanted.load, wanted.load_pods, session.platform.name, unfinished=unfinished)
     planner, prediction = RolloutPlanner(session, request, change, session.load), None
-    fit = planner.requested(workload, unfinished, entries)
+    fit = planner.fit_request(workload, unfinished, entries)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
     already = f"{session.title} already runs {change.spec.describe()}"
     if decision.act is Act.ALREADY:
@@ -65,10 +65,10 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         console.warn(owner)
     _require_possible(session, change, unfinished)
     if opens:
-        if power and not change.spec.is_none:
-            console.note(power)
-        fit = planner.fit(fit)
-        change = _at_users_load(session, change, load, fit)
+        if power_sentence and not change.spec.is_none:
+            console.note(power_sentence)
+        fit = planner.fit_to_service(fit)
+        change = _checked_at_users_load(session, change, load, fit)
         prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
     explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason, fit.fullness)))
@@ -79,7 +79,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     outcome = _execute(session, request, planner, fit, plan)
     if outcome is None:
         return OperationOutcome.nothing_to_do(session, already)
-    return _with_pool(session, change, outcome)
+    return _with_pool_compared(session, change, outcome)
 
 
 def _require_possible(session: Session, change: Change, unfinished: Operation | None) -> None:
@@ -107,16 +107,16 @@ def _execute(
     return outcome
 
 
-def _with_pool(session: Session, change: Change, outcome: OperationOutcome) -> OperationOutcome:
+def _with_pool_compared(session: Session, change: Change, outcome: OperationOutcome) -> OperationOutcome:
     """The outcome with the KV pool of the engine's log beside the estimate of the preflight."""
     memory = change.checked.memory
     log = None if memory is None else session.engine_log()
     return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
 
 
-def _at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Change:
-    """The change checked under the users' load as well, which it carries after a promotion. What that finds beside the
-    measurement's load is reported, behind the notes on where the arms run.
+def _checked_at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Change:
+    """Print the notes on where the arms run, and check the change under the users' load as well, which it carries after
+    a promotion. What that finds beyond the measurement's load is reported.
 
     Raises:
         Refused: the preflight forbids the change under that load.

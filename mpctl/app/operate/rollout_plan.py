@@ -25,7 +25,7 @@ from mpctl.gate.policy import Policy
 from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Ending, Operation
-from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns, share_of
+from mpctl.rollout.placement import PlacementWishes, Room, at_users_load, choose_placement, in_turns, share_of
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
@@ -69,8 +69,10 @@ class RolloutPlanner:
     def __init__(self, session: Session, request: RolloutRequest, change: Change, load: LoadPlace) -> None:
         self._session, self._request, self._change, self._load = session, request, change, load
         self._arm = Arm(change.new_text)
-        asked = request.measurement
-        self._policy = read_policy(asked.policy) if asked.limits is None else Policy.from_record(asked.limits)
+        measurement = request.measurement
+        self._policy = (
+            read_policy(measurement.policy) if measurement.limits is None else Policy.from_record(measurement.limits)
+        )
         if change.spec.config() is None:
             # Taking speculation away is judged by speed and output; there are no drafts to count.
             self._policy = Policy.from_record({**self._policy.to_record(), "min_tokens_per_step": 0})
@@ -115,7 +117,7 @@ class RolloutPlanner:
             engine=engine_of(service, change.target.engine, target_name_of(service)),
         )
 
-    def requested(self, workload: Workload, unfinished: Operation | None, entries: Iterable[Entry]) -> Fit:
+    def fit_request(self, workload: Workload, unfinished: Operation | None, entries: Iterable[Entry]) -> Fit:
         """Return what the request says. Where it leaves a choice to mpctl, the unfinished rollout has made it: the same
         command continues that."""
         begun = unfinished.plan if unfinished is not None else None
@@ -180,20 +182,20 @@ class RolloutPlanner:
         }
         return "; ".join(risk for risk, holds in risks.items() if holds)
 
-    def fit(self, requested: Fit) -> Fit:
+    def fit_to_service(self, requested: Fit) -> Fit:
         """Ask the service for its users, and the platform for room beside it.
 
         Raises:
             InputError: options contradict each other, or ask for what the platform cannot do.
             Refused: nothing fits, or nothing can be measured beside the users; before anything was started.
         """
-        asked = self._asked()
-        users = read_users(self._session, self._request.traffic.users_window_s, asked.placement)
+        wishes = self._wishes()
+        users = read_users(self._session, self._request.traffic.users_window_s, wishes.placement)
         _require_limits(self._policy, users)
         try:
             fit = self.fit_platform(requested)
         except Refused as refused:
-            if not users.seen or asked.placement is Placement.SERVICE:
+            if not users.seen or wishes.placement is Placement.SERVICE:
                 raise
             raise Refused(
                 f"{users.describe()}, and the baseline cannot be measured while they do; nothing runs beside it, "
@@ -202,7 +204,7 @@ class RolloutPlanner:
                     filter(None, (refused.hint, "take the service out of traffic before a change in place"))
                 ),
             ) from refused
-        choice = choose_placement(users, self._room(fit, users, asked), asked)
+        choice = choose_placement(users, self._room(fit, users, wishes), wishes)
         placement = choice.placement
         return replace(
             fit,
@@ -323,7 +325,7 @@ class RolloutPlanner:
             workload = at_users_load(workload, users, rounds=rounds)
         return in_turns(workload) if placement is Placement.TURNS else workload
 
-    def _asked(self) -> Asked:
+    def _wishes(self) -> PlacementWishes:
         traffic = self._request.traffic
         placement = None if traffic.measure_on == AUTO else Placement(traffic.measure_on)
         if traffic.users_share_percent is not None and placement not in (None, Placement.SPLIT):
@@ -333,11 +335,11 @@ class RolloutPlanner:
                 hint="--measure-on split, or leave it out",
             )
         share, mirror = traffic.users_share_percent, traffic.mirror_percent
-        return Asked(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
+        return PlacementWishes(placement, share, mirror, traffic.measure_limit_s, self._policy.max_pod_gap)
 
-    def _room(self, fit: Fit, users: UserLoad, asked: Asked) -> Room:
+    def _room(self, fit: Fit, users: UserLoad, wishes: PlacementWishes) -> Room:
         """Read what can run beside the service; nothing where no user was ever seen and none was asked for."""
-        if asked.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
+        if wishes.placement in (None, Placement.SERVICE) and not users.seen and not users.earlier:
             return Room(engines=1)
         start_s = self._session.start_s() or _START_S
         quiet = self._workload_beside_users(fit.workload, Placement.PAIR, users)
@@ -366,13 +368,13 @@ def record_of(workload: Workload) -> str:
     return f"workload-{workload.digest()[:12]}"
 
 
-def read_users(session: Session, window_s: float, asked: Placement | None) -> UserLoad:
+def read_users(session: Session, window_s: float, wanted: Placement | None) -> UserLoad:
     """Read the counters of every serving engine twice.
 
     Raises:
         Refused: an engine cannot be read, so its users would not be seen; not where a copy is asked for.
     """
-    first = _counters(session, asked)
+    first = _counters(session, wanted)
     clock = session.clock
     earlier = earlier_rate(first, clock.now().timestamp(), _sent(session, first))
     if earlier:
@@ -380,12 +382,12 @@ def read_users(session: Session, window_s: float, asked: Placement | None) -> Us
     engines = "1 serving engine" if len(first) == 1 else f"{len(first)} serving engines"
     session.console.step("users", f"two readings of {engines}, {window_s:.0f} s apart")
     clock.sleep(window_s)
-    return user_load(first, _counters(session, asked), window_s, earlier)
+    return user_load(first, _counters(session, wanted), window_s, earlier)
 
 
-def _counters(session: Session, asked: Placement | None) -> Mapping[str, Counters]:
+def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counters]:
     read = session.counters()
-    if read.failed and (asked is None or not asked.copies_baseline):
+    if read.failed and (wanted is None or not wanted.copies_baseline):
         name, why = next(iter(read.failed.items()))
         raise Refused(
             f"{session.title}: users cannot be told, as the counters of {name} cannot be read: {why}",

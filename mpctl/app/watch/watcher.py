@@ -18,7 +18,7 @@ from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
-from mpctl.app.watch.sentinels import Asked, ask_sentinel
+from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import Readers, Source, read_engines
 from mpctl.app.watch.stale import Trainings, prompts_of
 from mpctl.drafts.refresh import StaleDraft
@@ -75,7 +75,7 @@ class Watched:
     proposed_after: str = ""  # the last change of the service when a training was proposed
     guard: Guard = field(default_factory=Guard)
     sentinels: Sentinels | None = None  # that this process recorded
-    asking: Future[Asked] | None = None
+    asking: Future[SentinelResult] | None = None
     traffic_changes: tuple[str, ...] = ()  # how the traffic differs from what the gate measured
     decision: WatchDecision = field(default_factory=lambda: WatchDecision(WatchAct.NOTHING, ""))
     acting: Future[None] | None = None
@@ -193,7 +193,7 @@ class Watcher:
         due = [watched for watched in free if self._is_due(watched)]
         facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
         for watched in due:
-            self._take(watched, facts.get(watched.key, self._late))
+            self._accept_facts(watched, facts.get(watched.key, self._late))
 
     @property
     def _late(self) -> str:
@@ -213,7 +213,7 @@ class Watcher:
         except Exception as error:  # noqa: BLE001  a fault of our own on one odd object ends no watch of the others
             return f"the ledger cannot be read: {type(error).__name__}: {error}"
 
-    def _take(self, watched: Watched, facts: LedgerFacts | str) -> None:
+    def _accept_facts(self, watched: Watched, facts: LedgerFacts | str) -> None:
         if isinstance(facts, str):  # judged by what was read last, and left alone
             watched.facts = replace(watched.facts, busy=facts, interrupted="")
             return
@@ -244,7 +244,7 @@ class Watcher:
         if not watched.is_read:  # whether speculation was promoted is unknown
             assessment = Assessment(Signal.BLIND, facts.busy)
         watched.guard = watched.guard.with_load(self.policy, assessment.requests)
-        self._ask(watched, len(reading.engines))
+        self._ask_for_answers(watched, len(reading.engines))
         assessment = _with_answers(assessment, watched.guard)
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
@@ -256,31 +256,31 @@ class Watcher:
             self._confirm(watched)
             self._report(watched)
 
-    def _ask(self, watched: Watched, engines: int) -> None:
+    def _ask_for_answers(self, watched: Watched, engines: int) -> None:
         """Take the result of the last sentinel, and send the next one where it is due."""
         if watched.asking is not None and watched.asking.done():
-            asked, watched.asking = watched.asking.result(), None
+            result, watched.asking = watched.asking.result(), None
             before = watched.guard.last
-            watched.guard = watched.guard.after(asked.check, asked.text, sent=asked.sent, now=self._now())
-            watched.sentinels = asked.recorded or watched.sentinels
+            watched.guard = watched.guard.after(result.check, result.text, sent=result.sent, now=self._now())
+            watched.sentinels = result.recorded or watched.sentinels
             check = watched.guard.last
             if check is Check.ONCE or (check is Check.UNVERIFIED and check is not before):
                 reason = "AnswerDiffered" if check is Check.ONCE else "AnswersUnverified"
-                self._tell(watched, "signal", reason, asked.text)
+                self._tell(watched, "signal", reason, result.text)
         busy = watched.facts.busy or not watched.is_read or watched.asking is not None
         if not busy and watched.guard.due(self.policy, self._now()):
-            watched.asking = self._askers.submit(self._asked, watched, engines)
+            watched.asking = self._askers.submit(self._send_sentinel, watched, engines)
 
-    def _asked(self, watched: Watched, engines: int) -> Asked:
+    def _send_sentinel(self, watched: Watched, engines: int) -> SentinelResult:
         """Send a sentinel, in a thread of its own and by a session of its own."""
         session = watched.session
         try:
             session = self._reopen(session)
             return ask_sentinel(session, watched.facts, watched.sentinels, watched.guard.turn, engines, self._time())
         except MpctlError as error:
-            return Asked(Check.UNKNOWN, error.message)
+            return SentinelResult(Check.UNKNOWN, error.message)
         except Exception as error:  # noqa: BLE001  a fault of our own on one odd service ends no watch of the others
-            return Asked(Check.UNKNOWN, type(error).__name__)
+            return SentinelResult(Check.UNKNOWN, type(error).__name__)
         finally:
             if session is not watched.session:
                 session.close()
@@ -296,7 +296,7 @@ class Watcher:
 
     def _is_settled(self, watched: Watched) -> bool:
         """Return whether this window can begin or end a finding: one without traffic cannot, nor one that cannot be
-        judged before that lasts."""
+        judged before that lasts; since when it could not is kept here."""
         signal, now = watched.assessment.signal, self._now()
         if signal not in _UNJUDGED:
             watched.unjudged_since = None
@@ -375,7 +375,7 @@ class Watcher:
     def _changed_meanwhile(self, watched: Watched) -> bool:
         """Read the ledger again. Returns whether it holds other facts than before."""
         before = watched.facts
-        self._take(watched, self.readers.read_anew(self._facts_of, watched.session) or self._late)
+        self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or self._late)
         return watched.facts != before
 
     def _situation(self, watched: Watched) -> Situation:
@@ -426,7 +426,7 @@ class Watcher:
             if decision.act is not WatchAct.REFRESH:  # which may have changed nothing that serves
                 watched.reported, watched.finding, watched.state, watched.guard = None, None, State(), Guard(1.0)
         watched.read_at = None
-        self._take(watched, self._facts_of(watched.session))
+        self._accept_facts(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now
         self._tell(watched, kind, reason, text, **details)
 

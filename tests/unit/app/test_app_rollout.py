@@ -12,7 +12,7 @@ ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(rounds=5,
 QUESTIONS = ("with_speculation", "engine_version", "target_of", "model_facts", "path_findings", "owned", "holder")
 
 
-class Asked(MemorySession):
+class PlacementWishes(MemorySession):
     """A session that counts what it is asked."""
 
     def __init__(self):
@@ -26,7 +26,7 @@ class Asked(MemorySession):
 
 
 def test_the_manifest_with_the_change_is_asked_for_once_before_a_rollout():
-    session = Asked()
+    session = PlacementWishes()
     assert rollout.run(session, ASKED).preview is not None
     assert session.count.pop("model_facts") == 2  # of the target and of no draft
     assert session.count == dict.fromkeys(set(QUESTIONS) - {"model_facts"}, 1)

@@ -103,7 +103,7 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, comma
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
     planner = rollout_plan.RolloutPlanner(session(), request, change, LoadPlace("local"))
     workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)
-    fit = planner.requested(workload, None, ())
+    fit = planner.fit_request(workload, None, ())
     assert fit.fidelity == fidelity
     assert fit.fullness == (f"answers are compared in full (--fidelity full): {reason}" if reason else "")
 

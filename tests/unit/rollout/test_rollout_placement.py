@@ -7,7 +7,7 @@ import pytest
 from mpctl.errors import Refused
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Traffic, Workload
-from mpctl.rollout.placement import Asked, Room, at_users_load, choose_placement, in_turns
+from mpctl.rollout.placement import PlacementWishes, Room, at_users_load, choose_placement, in_turns
 
 BUSY = UserLoad(2.1, 3, seen=True, window_s=10.0, earlier_per_s=2.0)
 QUIET = UserLoad(0.0, 3, seen=False, window_s=10.0)
@@ -20,7 +20,7 @@ ROUTED = replace(ONE, mirror_fault="", split_fault="")
 
 
 def chosen(users, room, **asked):
-    return choose_placement(users, room, Asked(**asked)).placement
+    return choose_placement(users, room, PlacementWishes(**asked)).placement
 
 
 @pytest.mark.parametrize("room", [NONE, ONE, TWO, ROUTED])
@@ -50,7 +50,7 @@ def test_the_table_of_placements_beside_users(room, asked, placement):
 
 
 def test_the_question_says_load_choice_time_and_what_else_is_possible():
-    text = choose_placement(BUSY, ROUTED, Asked()).describe()
+    text = choose_placement(BUSY, ROUTED, PlacementWishes()).describe()
     assert text.startswith(
         "Users send 2.1 requests/s to 3 pods. The baseline cannot be measured while they do. The candidate gets "
         "copies of users' requests, about 13 min, users unaffected. Judged at 0.7 requests/s per pod; saturation is "
@@ -66,7 +66,7 @@ def test_the_question_says_load_choice_time_and_what_else_is_possible():
 
 
 def test_a_split_says_how_many_users_a_slow_candidate_harms():
-    text = choose_placement(BUSY, ROUTED, Asked(Placement.SPLIT, users_share=25)).describe()
+    text = choose_placement(BUSY, ROUTED, PlacementWishes(Placement.SPLIT, users_share=25)).describe()
     assert "25 % of users' requests meet the candidate; if it is half as fast, about 25 are slowed first" in text
     assert "Judged at 0.53 requests/s per pod; saturation is not judged." in text
 
@@ -105,7 +105,7 @@ UNEVEN = replace(BUSY, pod_gap=0.14)
 )
 def test_what_cannot_be_measured_fairly_is_refused_with_what_it_needs(users, room, asked, message):
     with pytest.raises(Refused) as caught:
-        choose_placement(users, room, Asked(**asked))
+        choose_placement(users, room, PlacementWishes(**asked))
     assert message in caught.value.message
     assert caught.value.exit_code == 9
     assert "take the service out of traffic" in caught.value.hint
@@ -122,7 +122,10 @@ def test_turns_send_the_same_prompts_in_few_blocks():
 def test_pods_that_differ_more_than_the_gate_allows_leave_turns_on_one_gpu():
     assert chosen(UNEVEN, ROUTED) is Placement.TURNS
     assert chosen(UNEVEN, ROUTED, max_pod_gap=0.15) is Placement.MIRROR
-    assert "3 pods, whose times per output token differ by 14 %." in choose_placement(UNEVEN, TWO, Asked()).describe()
+    assert (
+        "3 pods, whose times per output token differ by 14 %."
+        in choose_placement(UNEVEN, TWO, PlacementWishes()).describe()
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def pod(name="a", *, ready=True):
     }
 
 
-class Asked:
+class PlacementWishes:
     """A reader whose engines say one thing after the other; the last one again and again."""
 
     namespace = "ns"
@@ -49,22 +49,22 @@ def drained(reader):
 
 def test_an_engine_that_cannot_be_asked_is_asked_again_until_it_is_quiet_twice():
     lost, busy, quiet = (0.0, ("a",)), (3.0, ()), (0.0, ())
-    reader = Asked(lost, busy, quiet, lost, quiet, quiet)
+    reader = PlacementWishes(lost, busy, quiet, lost, quiet, quiet)
     assert drained(reader) == ()
     assert reader.asked == 6
 
 
 def test_a_pod_that_ended_meanwhile_is_not_waited_for():
-    reader = Asked((0.0, ("a",)), pods=[[pod()], [pod()], [pod(ready=False)]])
+    reader = PlacementWishes((0.0, ("a",)), pods=[[pod()], [pod()], [pod(ready=False)]])
     assert drained(reader) == ()
     assert reader.asked == 2
-    assert drained(Asked((9.0, ()), pods=[[]])) == ()
+    assert drained(PlacementWishes((9.0, ()), pods=[[]])) == ()
 
 
 def test_what_is_still_open_when_time_is_up_is_named(monkeypatch):
     monkeypatch.setattr(live, "_DRAIN_TIMEOUT_S", -1.0)
     monkeypatch.setattr(live, "_grace_s", lambda pod: -2.0)
-    assert drained(Asked((2.0, ("a",)))) == (
+    assert drained(PlacementWishes((2.0, ("a",)))) == (
         "demo-candidate has 2 unanswered requests after -1 s",
         "pod a did not report its open requests after -1 s",
     )
@@ -76,7 +76,7 @@ def test_requests_are_waited_for_as_long_as_the_grace_period_and_ten_minutes_at_
     monkeypatch.setattr(live.time, "monotonic", lambda: next(seconds))
     busy = pod()
     busy["spec"] |= {"terminationGracePeriodSeconds": grace_s} if grace_s else {}
-    (note,) = drained(Asked((1.0, ()), pods=[[busy]]))
+    (note,) = drained(PlacementWishes((1.0, ()), pods=[[busy]]))
     assert note == f"demo-candidate has 1 unanswered requests after {patience} s"
 
 
