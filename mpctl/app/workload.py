@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -209,3 +209,8 @@ def describe_workload(workload: Workload) -> str:
 
 def _listed(values: tuple[float, ...]) -> str:
     return ", ".join(f"{v:g}" for v in values)
+
+
+def prompts_of(files: Mapping[str, str]) -> tuple[str, ...]:
+    """Files by class of traffic, as a measurement takes them; a class that is its own file is a built-in set."""
+    return tuple(name if name == file else f"{name}={file}" for name, file in dict(files).items())

@@ -126,6 +126,8 @@ def _fault_of_refresh(value: Any) -> str:
     lookups = [name for name, row in METHODS.items() if row.is_lookup]
     if unknown := [name for name in policy.free_methods if name not in lookups]:
         return f"free_methods: {unknown[0]} is none of {', '.join(lookups)}"
-    numbers = (policy.min_prompts, policy.attempts, policy.gpu_hours_per_week, policy.cool_down_s)
+    if policy.apply and not policy.trainer:
+        return "apply needs a trainer"
+    numbers = (policy.min_prompts, policy.attempts, policy.gpu_hours_per_week, policy.cool_down_s, policy.deadline_s)
     positive = policy.min_prompts > 0 and all(math.isfinite(number) and number >= 0 for number in numbers)
     return "" if policy.prompts and positive else "needs prompts, and numbers from 0, min_prompts from 1"

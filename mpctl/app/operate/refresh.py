@@ -6,15 +6,21 @@ finds a run by its name and its uid, and so does an operation that was killed af
 
 from __future__ import annotations
 
+import hashlib
+import json
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from mpctl.app.operate.training import ClusterTraining, HeadTrainer, new_order, open_cluster_training
+from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session
+from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import Card, Target
-from mpctl.drafts.order import Phase, Split, Trainer, TrainingOrder, TrainingStatus
+from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, next_name
+from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import Conflict, InputError, Refused
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import (
@@ -35,8 +41,13 @@ RESERVE, TRAIN, CARD = "reserve", "train", "card"  # steps of the ledger, in ord
 class Training(Protocol):
     """Makes orders for one stale draft of one service, and has them run."""
 
-    trainer: Trainer
-    gpu_hours: float  # that one order is expected to take
+    @property
+    def trainer(self) -> HeadTrainer:
+        """What runs the orders."""
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU hours that one order may take."""
 
     def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
         """Return an order with its prompts.
@@ -48,13 +59,81 @@ class Training(Protocol):
     def target(self) -> Target:
         """Return the target that serves now."""
 
+    def draft(self, name: str) -> str:
+        """Return the ``--draft`` of a head that was trained."""
+
+    def close(self) -> None:
+        """End connections to the runs."""
+
+
+@dataclass(frozen=True)
+class PolicyTraining:
+    """Trains the draft that a plan promoted as a policy says, in the cluster of its service."""
+
+    session: Session
+    request: DraftTrainRequest
+    k: int | None
+    cluster: ClusterTraining
+
+    @property
+    def trainer(self) -> HeadTrainer:
+        """The trainer of the cluster."""
+        return self.cluster.trainer
+
+    @property
+    def gpu_hours(self) -> float:
+        """Hours until the deadline: a training has one GPU at least, and its card says what it took."""
+        return self.request.deadline_s / 3600.0
+
+    def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
+        """Return the order with the settings of the stale draft, whatever serves now."""
+        order, split = new_order(self.session, self.request, name, salt)
+        return self.cluster.complete(replace(order, k=self.k or order.k)), split
+
+    def target(self) -> Target:
+        """Return the target by its name; its weights are not read from here."""
+        service = self.session.service()
+        return Target(self.session.target_of(service) or "", str(service.command.get("revision") or ""))
+
+    def draft(self, name: str) -> str:
+        """Return the head's folder on its claim."""
+        from mpctl.platform.kubernetes.training_job.manifest import object_name
+
+        return f"pvc://{object_name(name)}/drafts/{name}/head"
+
+    def close(self) -> None:
+        """End port-forwards."""
+        self.cluster.trainer.close()
+
+
+def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> Training | None:
+    """Return what trains the draft of a plan; None where the policy names no trainer, or no cluster could run it."""
+    from mpctl.app.session.cluster import ClusterSession
+
+    spec = promotion.spec
+    if not policy.trainer or spec is None or not isinstance(session, ClusterSession):
+        return None
+    request = DraftTrainRequest(
+        method=spec.method,
+        prompts=prompts_of(policy.prompts),
+        start=spec.draft,
+        command=policy.trainer,
+        image=policy.trainer_image,
+        deadline_s=policy.deadline_s,
+        queue=policy.queue,
+        storage_class=policy.storage_class,
+    )
+    return PolicyTraining(session, request, spec.k, open_cluster_training(session, request))
+
 
 @dataclass(frozen=True)
 class Reserved(StepResult):
-    """The order's name, numbers of prompts, the salt of their digests, and the GPU hours it may take."""
+    """The order's name, the salt of its prompts' digests and one digest over those, numbers of prompts, and the GPU
+    hours it may take."""
 
     name: str
     salt: str
+    prompts: str
     training: int
     holdout: int
     gpu_hours: float
@@ -143,16 +222,20 @@ def _written(session: Session, operation: Operation, write: _Write) -> Operation
 
 def _reserve(session: Session, training: Training, operation: Operation) -> _Write:
     salt = secrets.token_hex(8)
-    name = f"{session.name}-{operation.id.rpartition('-')[2]}-{salt[:6]}"  # numbers begin again after a purged history
+    name = next_name(session.name, [order.name for order in training.trainer.orders()])
     order, split = training.order(name, salt)
     counts = len(split.training), len(split.holdout)
-    reserved = Reserved(name, salt, *counts, training.gpu_hours, order.limits.deadline_s)
+    reserved = Reserved(name, salt, _digest(order), *counts, training.gpu_hours, order.limits.deadline_s)
     return lambda journal, now: journal.done(now, RESERVE, reserved, then=TRAIN)
 
 
 def _train(session: Session, training: Training, operation: Operation) -> _Write:
     reserved = reserved_of(operation)
+    if any(order.name == reserved.name and order.salt != reserved.salt for order in training.trainer.orders()):
+        raise Refused(f"another training took the name {reserved.name}")
     order, split = training.order(reserved.name, reserved.salt)
+    if _digest(order) != reserved.prompts:
+        raise Refused("the prompts changed before they were sent")
     session.console.step(TRAIN, f"{reserved.training} prompts train {reserved.name}")
     submitted = Submitted(training.trainer.submit(order, split))
     return lambda journal, now: journal.done(now, TRAIN, submitted, then=CARD)
@@ -160,7 +243,7 @@ def _train(session: Session, training: Training, operation: Operation) -> _Write
 
 def _card(session: Session, training: Training, operation: Operation) -> _Write | None:
     uid, trainer = uid_of(operation), training.trainer
-    status = trainer.status(uid)
+    status = poll(operation, training)
     if not is_due(operation, status, session.clock.now()):
         return None
     if status is None or status.phase is not Phase.DONE:
@@ -170,7 +253,9 @@ def _card(session: Session, training: Training, operation: Operation) -> _Write 
         waited = status is not None and status.phase is Phase.PENDING
         return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
     card, live = trainer.card(uid), training.target()
-    if card.target.digest and live.digest and card.target.digest != live.digest:
+    if (card.target.model, card.target.revision) != (live.model, live.revision) or (
+        card.target.digest and live.digest and card.target.digest != live.digest
+    ):
         return _refuse(session, operation, "overtaken: another target serves than the head was trained for")
     holdout = card.holdout
     new = None if holdout is None else holdout.new.tokens_per_step.value
@@ -207,6 +292,23 @@ def _figures(card: Card) -> str:
 def _refuse(session: Session, operation: Operation, reason: str) -> _Write:
     session.console.note(f"{operation.id} ends: {reason}")
     return lambda journal, now: journal.close(now.id, Ending.REFUSED, reason)
+
+
+def poll(operation: Operation, training: Training) -> TrainingStatus | None:
+    """Return the state of a run. Prompts are stored nowhere: a run that still waits for them gets them again, as far
+    as the files still hold the same."""
+    uid, reserved = uid_of(operation), reserved_of(operation)
+    status = training.trainer.status(uid)
+    if status is None or status.phase not in (Phase.PENDING, Phase.COLLECTING):
+        return status
+    order, split = training.order(reserved.name, reserved.salt)
+    if _digest(order) == reserved.prompts:
+        training.trainer.submit(order, split)
+    return training.trainer.status(uid)
+
+
+def _digest(order: TrainingOrder) -> str:
+    return hashlib.sha256(json.dumps([order.training, order.holdout]).encode()).hexdigest()
 
 
 def is_due(operation: Operation, status: TrainingStatus | None, now: datetime) -> bool:

@@ -151,14 +151,26 @@ def prepare_order(
                 hint=f"{_purge_command(session, unfinished)} deletes it",
             )
         return unfinished, split
-    salt = token_hex(16)
-    split = Split.of(prompts, salt)
+    name = next_name(session.name, [head.order.name for head in heads])
+    return new_order(session, request, name, token_hex(16))
+
+
+def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str) -> tuple[TrainingOrder, Split]:
+    """Return an order of a name with its prompts.
+
+    Raises:
+        InputError: the request cannot be used.
+    """
+    split = Split.of(read_prompts(request.prompts), salt)
+    config: dict[str, Any] | None = session.service().speculation()
+    spec = from_config(config)
+    method = trained_method(request.method, spec)
     start = request.start or (spec.draft if spec.method == method else None)
     model = session.target_of(session.service())
     if model is None:
         raise InputError(f"{session.title}: the target's path is unknown", hint="name it in the engine's arguments")
     order = TrainingOrder(
-        name=next_name(session.name, [head.order.name for head in heads]),
+        name=name,
         service=session.name,
         method=method,
         target=Target(model, str(session.service().command.get("revision") or "")),
@@ -166,7 +178,8 @@ def prepare_order(
         training=digests_of(split.training, salt),
         holdout=digests_of(split.holdout, salt),
         command=tuple(shlex.split(request.command or "")),
-        k=spec.k or dict(METHODS[method].defaults).get("num_speculative_tokens", 3),
+        k=(spec.k if spec.method == method else None)
+        or dict(METHODS[method].defaults).get("num_speculative_tokens", 3),
         start=StartHead(start, "") if start else None,
         limits=Limits(request.disk_gib, request.deadline_s, request.steps, request.answer_tokens),
         images=Images(trainer=request.image or ""),

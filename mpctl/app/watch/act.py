@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, closing, nullcontext
 
 from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import LedgerFacts
-from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, prompts_of
+from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings
+from mpctl.app.workload import prompts_of
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN, CHAT
 from mpctl.experiment.workload import Workload
@@ -67,7 +68,7 @@ def carry_out_decision(
     policy: WatchPolicy,
     facts: LedgerFacts,
     decision: WatchDecision,
-    trainings: Trainings | None = None,
+    trainings: Trainings,
 ) -> str:
     """Do it; returns what was done, in words.
 
@@ -79,7 +80,6 @@ def carry_out_decision(
         return f"{facts.interrupted} was continued: {_ended(outcome)}"
     if decision.act is WatchAct.REFRESH:
         assert facts.refresh is not None
-        assert trainings is not None
         return _refresh(session, policy, facts.refresh, decision, trainings)
     if decision.act is WatchAct.MEASURE:
         assert facts.refresh is not None
@@ -120,9 +120,17 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
 def _refresh(
     session: Session, policy: WatchPolicy, facts: RefreshFacts, decision: WatchDecision, trainings: Trainings
 ) -> str:
-    """Roll out the head that waits for its gate, else begin a training or carry on the one that was begun."""
+    """Carry a refresh on: roll out the head that waits for its gate, else begin a training or continue the one that
+    was begun."""
     assert policy.refresh is not None
     training = trainings(session, policy.refresh, facts.promotion)
+    if training is None:
+        return "nothing here can train"
+    with closing(training):
+        return _refreshed(session, facts, decision, training)
+
+
+def _refreshed(session: Session, facts: RefreshFacts, decision: WatchDecision, training: refresh.Training) -> str:
     if facts.offered is not None:
         return _gate(session, facts.promotion, facts.offered, training)
     if not facts.unfinished:
@@ -162,7 +170,7 @@ def _gate(session: Session, promotion: Plan, offered: Operation, training: refre
     write_text(file, "\n".join(lines) + "\n")
     settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
     request = RolloutRequest(
-        SpeculationRequest(spec.method, config=json.dumps(settings), draft=f"made:{reserved.name}"),
+        SpeculationRequest(spec.method, config=json.dumps(settings), draft=training.draft(reserved.name)),
         _measurement(session, promotion, (f"holdout={file}",)),
         TrafficRequest(keep_baseline=promotion.keep_baseline),
         by=WATCH,

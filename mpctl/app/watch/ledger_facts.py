@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from mpctl.app.operate.refresh import open_training
 from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, read_refresh, withdrawn
 from mpctl.errors import InputError, MpctlError
@@ -76,7 +77,7 @@ class LedgerFacts:
     refresh: RefreshFacts | None = None  # of the draft that serves or went stale, where the policy refreshes
 
 
-def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | None = None) -> LedgerFacts:
+def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = open_training) -> LedgerFacts:
     """Read the ledger of a service.
 
     Raises:

@@ -6,14 +6,15 @@ head waits for its gate follows from the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
 from mpctl.app.inspect.history import measured_ratios
-from mpctl.app.operate.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, uid_of
+from mpctl.app.operate.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, poll
 from mpctl.app.session.base import Session
 from mpctl.app.workload import read_traffic
 from mpctl.drafts.refresh import DAY_S, WEEK_S, RefreshPolicy, StaleDraft
@@ -27,7 +28,8 @@ WATCH = "watch"
 _STALE = (Signal.WORSE_DRAFT, Signal.STEP_TO_ZERO)  # findings that a new head ends
 _GATES = 2  # of one head: an undecided one is measured once more
 
-Trainings = Callable[[Session, RefreshPolicy, Plan], Training]  # of the draft that a plan promoted
+# What trains the draft that a plan promoted; None where it can only be proposed.
+Trainings = Callable[[Session, RefreshPolicy, Plan], Training | None]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class RefreshFacts:
 
 
 def read_refresh(
-    session: Session, policy: RefreshPolicy, every: Sequence[Operation], trainings: Trainings | None
+    session: Session, policy: RefreshPolicy, every: Sequence[Operation], trainings: Trainings
 ) -> RefreshFacts | None:
     """Read what is known of the draft of a service; None where no draft with weights is in question.
 
@@ -62,8 +64,7 @@ def read_refresh(
         return None
     change = change or promotion
     fell_back = change.ending is Ending.ROLLED_BACK
-    training = None if trainings is None else trainings(session, policy, promotion.plan)
-    now = session.clock.now()
+    training, now = trainings(session, policy, promotion.plan), session.clock.now()
     since = every[every.index(promotion) + 1 :]
     tried = [op for op in refreshes if op in since and op.plan.draft == promotion.plan.draft]
     measured = [op for op in every[every.index(change) + 1 :] if op.plan.kind is Kind.ROLLOUT and op.ending is not None]
@@ -78,7 +79,8 @@ def read_refresh(
         spent_gpu_hours=sum(_gpu_hours(op) for op in refreshes if now.timestamp() - _seconds(op) < WEEK_S),
         needed_gpu_hours=None if training is None else training.gpu_hours,
     )
-    due = f"{unfinished.id} goes on" if unfinished is not None and _is_due(unfinished, training, now) else ""
+    with nullcontext() if training is None else closing(training):
+        due = f"{unfinished.id} goes on" if unfinished is not None and _is_due(unfinished, training, now) else ""
     offered = _offered(tried, since, now)
     if offered is not None:
         due = f"{offered.id} offers {offered.detail}"
@@ -149,7 +151,7 @@ def _gpu_hours(operation: Operation) -> float:
 def _is_due(operation: Operation, training: Training | None, now: datetime) -> bool:
     if training is None:
         return False
-    return operation.begun != CARD or is_due(operation, training.trainer.status(uid_of(operation)), now)
+    return operation.begun != CARD or is_due(operation, poll(operation, training), now)
 
 
 def _offered(tried: Sequence[Operation], since: Iterable[Operation], now: datetime) -> Operation | None:
@@ -182,8 +184,3 @@ def _counted(name: str, file: str, changed_ns: int, size: int) -> int:
         return len(read_traffic(f"{name}={file}").prompts)
     except MpctlError:
         return 0
-
-
-def prompts_of(files: Mapping[str, str]) -> tuple[str, ...]:
-    """Files by class of traffic, as a measurement takes them; a class that is its own file is a built-in set."""
-    return tuple(name if name == file else f"{name}={file}" for name, file in dict(files).items())

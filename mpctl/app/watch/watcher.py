@@ -14,13 +14,15 @@ from datetime import UTC, datetime
 from typing import Any
 
 from mpctl import commands
+from mpctl.app.operate.refresh import open_training
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import Readers, Source, read_engines
-from mpctl.app.watch.stale import Trainings, prompts_of
+from mpctl.app.watch.stale import Trainings
+from mpctl.app.workload import prompts_of
 from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
@@ -131,7 +133,7 @@ class Watcher:
     ) -> None:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
-        self.trainings: Trainings | None = None  # what trains drafts; None: it is only proposed
+        self.trainings: Trainings = open_training
         self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
         shortest, longest = _DEADLINES_S
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
@@ -350,7 +352,11 @@ class Watcher:
         free = "".join(f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured)
         hours = "" if stale.needed_gpu_hours is None else f", {stale.needed_gpu_hours:.1f} GPU hours"
         text = f"{reason}; {stale.prompts} prompts{hours}{gain}{free}"
-        options = [part for prompts in prompts_of(self.policy.refresh.prompts) for part in ("--prompts", prompts)]
+        spec = watched.facts.refresh.promotion.spec
+        options = ["--spec", spec.method, "--from", stale.draft] if spec is not None else []
+        options += [part for prompts in prompts_of(self.policy.refresh.prompts) for part in ("--prompts", prompts)]
+        named = {"--trainer": self.policy.refresh.trainer, "--trainer-image": self.policy.refresh.trainer_image}
+        options += [part for option, value in named.items() if value for part in (option, value)]
         command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
         self._tell(watched, "decision", "RefreshProposed", text, finding=True, command=command)
 

@@ -14,26 +14,32 @@ OLD, NEW = AcceptedCounts(100, (50, 20, 5)), AcceptedCounts(100, (90, 80, 70))
 
 @dataclass
 class MemoryTrainer:
-    """``trainings``: how often something was trained; ``phase``: of every run; ``worse``: its heads are;
-    ``served``, ``trained_for``: digests of targets."""
+    """``trainings``: how often something was trained; ``sent``: how often prompts came; ``phase``: of every run;
+    ``worse``: its heads are; ``served``, ``trained_for``: digests of targets."""
 
     runs: dict[str, TrainingOrder] = field(default_factory=dict)
     trainings: int = 0
+    sent: int = 0
     phase: Phase = Phase.DONE
     worse: bool = False
     served: str = "d1"
     trained_for: str = "d1"
+
     purged: list[str] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     boundary: Callable[[str], None] = lambda _where: None  # where a command may die
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:
+        self.sent += 1
         self.boundary("trainer")
         if order.name not in self.runs:
             self.trainings += 1
             self.runs[order.name] = order
         self.boundary("trainer")
         return f"uid-{order.name}"
+
+    def orders(self) -> tuple[TrainingOrder, ...]:
+        return tuple(self.runs.values())
 
     def status(self, uid: str) -> TrainingStatus | None:
         return TrainingStatus(self.phase, "state", uid) if uid.removeprefix("uid-") in self.runs else None
@@ -76,6 +82,12 @@ class MemoryTraining:
         digests = [tuple(prompt_digest(p, salt) for p in side) for side in (split.training, split.holdout)]
         order = TrainingOrder(name, "svc", "eagle3", self.target(), salt, *digests, ("train",), limits=Limits())
         return order, split
+
+    def draft(self, name: str) -> str:
+        return f"pvc://claim/drafts/{name}/head"
+
+    def close(self) -> None:
+        pass
 
     def target(self) -> Target:
         return Target("org/model", digest=self.trainer.served)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import pytest
 from session import MemorySession
@@ -14,7 +15,7 @@ from watched import ACTS, QUICK, Service, rounds, watch
 from world import Crash
 
 from mpctl.app.inspect.history import read_history
-from mpctl.app.operate import maintain, resume, rollback, rollout
+from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.drafts.order import Phase
@@ -30,8 +31,8 @@ def policy(tmp_path, monkeypatch):
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     file = tmp_path / "traffic.jsonl"
     file.write_text("".join(json.dumps({"prompt": f"{MARKER} question {n}"}) + "\n" for n in range(300)))
-    refresh = RefreshPolicy({"chat": str(file)}, min_prompts=100, free_methods=(), apply=True)
-    return replace(ACTS, refresh=refresh, fleet_share=1.0, fleet_window_s=1.0, sentinel_s=0.0, restart=False)
+    refreshes = RefreshPolicy({"chat": str(file)}, min_prompts=100, free_methods=(), apply=True)
+    return replace(ACTS, refresh=refreshes, fleet_share=1.0, fleet_window_s=1.0, sentinel_s=0.0, restart=False)
 
 
 @cache
@@ -81,9 +82,9 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
         ("rollout", "promoted"),
     ]
     assert trainer.trainings == 1
-    refresh, gate = session.memory.operations()[2:]
-    assert (gate.plan.cause, gate.plan.by) == (refresh.id, "watch")
-    assert "tokens per step 3.40, the old head's 1.75" in refresh.detail
+    training, gate = session.memory.operations()[2:]
+    assert (gate.plan.cause, gate.plan.by) == (training.id, "watch")
+    assert "tokens per step 3.40, the old head's 1.75" in training.detail
     assert [e.reason for e in events if e.kind == "action"] == ["FellBack", "Refreshed", "Refreshed"]
     assert MARKER not in json.dumps([e.to_record() for e in events])
     assert MARKER not in repr((session.memory.disk.ledger, session.memory.disk.records, session.console.lines))
@@ -121,9 +122,9 @@ def test_what_ends_a_refresh_early_changes_nothing_that_serves(policy, change, r
     session, watcher, _ = went_stale(policy, trainer)
     before = session.memory.disk.text
     rounds(watcher, 20)
-    refresh = session.memory.operations()[-1]
-    assert (refresh.id, refresh.ending) == ("refresh-3", Ending.REFUSED)
-    assert refresh.detail.startswith(reason)
+    ended = session.memory.operations()[-1]
+    assert (ended.id, ended.ending) == ("refresh-3", Ending.REFUSED)
+    assert ended.detail.startswith(reason)
     assert session.memory.disk.text == before
     assert trainer.trainings == 1
     assert bool(trainer.purged) == ("phase" in change)
@@ -147,7 +148,7 @@ def test_by_default_the_watch_only_proposes_the_command_once(policy):
     _, watcher, events = went_stale(proposes, trainer)
     rounds(watcher, 20)
     (event,) = [e for e in events if e.reason == "RefreshProposed"]
-    assert event.command.startswith("mpctl drafts train svc --prompts chat=")
+    assert event.command.startswith("mpctl drafts train svc --spec eagle3 --from org/old --prompts chat=")
     assert "300 prompts, 2.0 GPU hours" in event.text
     assert "first try 'mpctl rollout svc --spec ngram" in event.text
     assert MARKER not in event.text
@@ -248,3 +249,27 @@ def test_killed_at_any_boundary_a_refresh_is_continued_without_a_second_training
         heir.memory.check_ledger()
     assert len(entries) == 5, "killed before the first entry, and after opened, reserve, train, and card with the end"
     assert survived > 10
+
+
+def test_a_run_that_waits_for_its_prompts_gets_them_again_unless_the_file_changed(policy):
+    trainer = MemoryTrainer(phase=Phase.COLLECTING)
+    _, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 10)
+    sent = trainer.sent
+    assert sent > 1
+    with Path(policy.refresh.prompts["chat"]).open("a") as file:
+        file.write(json.dumps({"prompt": "a new question"}) + "\n")
+    rounds(watcher, 10)
+    assert (trainer.sent, trainer.trainings) == (sent, 1)
+
+
+def test_a_training_of_somebody_else_under_the_same_name_is_left_alone(policy):
+    trainer = MemoryTrainer()
+    training = MemoryTraining(trainer, policy.refresh)
+    session = with_a_head()
+    refresh.propose(session, training, draft="org/old", cause="stale", by="watch")
+    other, _ = training.order("svc-1", "another salt")
+    trainer.orders = iter([(), (other,)]).__next__  # submitted between the two readings
+    ended = refresh.advance(session, training)
+    assert (ended.ending, ended.detail) == (Ending.REFUSED, "another training took the name svc-1")
+    assert (trainer.trainings, trainer.purged) == (0, [])
