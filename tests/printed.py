@@ -56,6 +56,7 @@ ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platf
     "local": ("connect", "rbac"),
     "kubernetes": ("connect", "local"),
 }
+TRAINING = ("train", "purge")  # of drafts: they need a trainer, and a head that was trained
 DRY = ("rollout", "rollback")
 LAST = ("retire", "resume", "abandon", "unlock", "history --purge", "local")  # in this order, after all that reads
 CELL = "{target: Qwen/Qwen3-8B, method: ngram, gpu: L4, k: 5, concurrency: 8, acceptance: {traffic: chat}}"
@@ -70,7 +71,8 @@ def pasted(platform: str, service: str, namespace: str, files: dict[str, str]) -
     others = CLUSTER if platform == "local" else THIS_MACHINE
     entries: dict[tuple[str, ...], str] = {}
     for where, words in templates():
-        if not where.startswith(others) and words[0] not in ELSEWHERE[platform]:
+        trains = words[0] == "drafts" and words[1:2] and words[1] in TRAINING
+        if not where.startswith(others) and words[0] not in ELSEWHERE[platform] and not trains:
             named = tuple(_real(words, position, service, files) for position in range(len(words)))
             line = tuple(shlex.split(commands.line(*named, namespace=namespace))[1:])
             dry = ("--dry-run=client",) if words[0] in DRY else ()
@@ -107,15 +109,17 @@ def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, 
         return "1"
     if before == "--key":
         return files["key"]
+    method = "eagle3" if "--draft" in words else "ngram"
     means = {
-        "METHOD": "eagle3" if "--draft" in words else "ngram",
+        "METHOD": method,
         "MANIFEST": files["manifest"],
         "service.yaml": files["manifest"],
         "-": files["cell"],
     }
     stand_ins = {
         "-f": files["manifest"],
-        "--spec": "ngram",
+        "--spec": method,
+        "--draft": "org/head",
         "compare": files["run"],
         "plan": "Qwen/Qwen3-8B",  # of a model that nobody serves
         "report": "rollout-1",
