@@ -235,6 +235,7 @@ def _train(session: Session, training: Training, operation: Operation) -> _Write
         raise Refused(f"another training took the name {reserved.name}")
     order, split = training.order(reserved.name, reserved.salt)
     if _digest(order) != reserved.prompts:
+        training.trainer.purge(reserved.name)  # an earlier command may have died behind its submission
         raise Refused("the prompts changed before they were sent")
     session.console.step(TRAIN, f"{reserved.training} prompts train {reserved.name}")
     submitted = Submitted(training.trainer.submit(order, split))

@@ -59,7 +59,8 @@ def read_refresh(
     change = _change_in_question(every)
     promotion = None if change is None else _promotion_of(every, change)
     if unfinished is not None:  # it goes on, whatever serves by now
-        promotion = next(op for op in reversed(every) if op.plan.draft == unfinished.plan.draft and op.plan.workload)
+        began_with = (op for op in reversed(every) if op.plan.draft == unfinished.plan.draft and op.plan.workload)
+        promotion = next(began_with, promotion)
     if promotion is None:
         return None
     change = change or promotion

@@ -273,3 +273,19 @@ def test_a_training_of_somebody_else_under_the_same_name_is_left_alone(policy):
     ended = refresh.advance(session, training)
     assert (ended.ending, ended.detail) == (Ending.REFUSED, "another training took the name svc-1")
     assert (trainer.trainings, trainer.purged) == (0, [])
+
+
+def test_prompts_that_changed_between_submission_and_its_entry_end_the_refresh_without_a_run(policy):
+    trainer, session = MemoryTrainer(), with_a_head()
+    training = MemoryTraining(trainer, policy.refresh)
+    refresh.propose(session, training, draft="org/old", cause="stale", by="watch")
+    trainer.boundary = lambda _where: session.memory.die_at(len(session.memory.trail) + 1)
+    with pytest.raises(Crash):
+        refresh.advance(session, training)
+    assert session.memory.operations()[-1].begun == "train"
+    trainer.boundary = lambda _where: None
+    with Path(policy.refresh.prompts["chat"]).open("a") as file:
+        file.write(json.dumps({"prompt": "a new question"}) + "\n")
+    ended = refresh.advance(session.later(), training)
+    assert (ended.ending, ended.detail) == (Ending.REFUSED, "the prompts changed before they were sent")
+    assert trainer.purged == [ended.result("reserve", refresh.Reserved).name]
