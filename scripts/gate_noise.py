@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, stdtrit
 
 from mpctl.experiment.pairing import STALL
-from mpctl.gate.analysis import TRIM, error_left
+from mpctl.gate.analysis import STALL_TAIL, TRIM, error_left
 from mpctl.gate.assess import FUTILE_FROM, LEAST_CHANCE
 from mpctl.gate.policy import Policy
-from mpctl.stats.confidence import SHARE_TAIL
-from mpctl.stats.sequential import FIRST_LOOK, Spending, nominal_levels
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK, Spending, nominal_levels
 from tests.simulation.measurements import TOKENS, TPOT_MS, Truth, cold_factor, rounds
 
 Array = NDArray[np.float64]
@@ -175,7 +174,7 @@ def excess(base: Array, cand: Array, before: Times) -> Array:
     others = np.where(stalled, 0.0, cand).sum(1) / (count - hits)
     slowness = np.where(stalled, cand, 0.0).sum(1) / others  # of all stalls of the rounds together
     every, times = hits + before[0], slowness + before[1]
-    most = betaincinv(every + 1, count + BEFORE - every, 1 - SHARE_TAIL / ((every + 1) * (every + 2)))
+    most = betaincinv(every + 1, count + BEFORE - every, 1 - STALL_TAIL / ((every + 1) * (every + 2)))
     bound = 1 + most * (times / np.maximum(every, 1) - 1)
     return np.where(every > 0, np.log(bound / (1 + (slowness - hits) / count)), 0.0)
 
@@ -257,7 +256,7 @@ def verdicts(
     limits["ttft_ms"] = POLICY.ttft_slack_ms
     outcome, used = np.zeros(len(base[0]), np.int64), np.full(len(base[0]), total)
     live = np.arange(len(base[0]))
-    for look in range(FIRST_LOOK, total + 1):
+    for look in range(FEWEST, total + 1):
         if not len(live):
             break
         part = [(times[0][live, 1:look], times[1][live, 1:look]) for times in (base, cand)]
@@ -305,13 +304,15 @@ HEADS = ("A/A", "-20 %", "-10 %", "2x", "+20 %", "wrong", "null", "-20 % n", "2x
 
 
 def line(name: str, kind: Truth, repetitions: int, pod_gap: float, how: Estimator = OURS) -> str:
-    """A row of the table: false verdicts, the gains and losses that are found, wrong verdicts, the share of the budget
-    that equal arms take, and prompts an arm."""
+    """A row of the table: false verdicts, of ten times as many measurements as the others, the gains and losses that
+    are found, wrong verdicts, the share of the budget that equal arms take, and prompts an arm."""
     ends = {}
     for tpot in (1.0, 0.8, 0.9, 0.5, 1.2):
-        truth = replace(kind, tpot=tpot)
-        before = sent_before(truth, repetitions, np.random.default_rng(31))
-        ends[tpot] = verdicts(*measured(truth, repetitions, 29), how, before, pod_gap=pod_gap)
+        truth, parts = replace(kind, tpot=tpot), []
+        for part in range(10 if tpot == 1.0 else 1):
+            before = sent_before(truth, repetitions, np.random.default_rng(31 + part))
+            parts.append(verdicts(*measured(truth, repetitions, 29 + part), how, before, pod_gap=pod_gap))
+        ends[tpot] = tuple(np.concatenate(both) for both in zip(*parts, strict=True))
     wrong = (ends[0.8][0] == -1).mean() + (ends[1.2][0] == 1).mean()
     shares = [(ends[1.0][0] != 0).mean(), *((ends[tpot][0] == 1).mean() for tpot in (0.8, 0.9, 0.5))]
     shares += [(ends[1.2][0] == -1).mean(), wrong, ends[1.0][1].mean() / planned_rounds(kind.prompts)]

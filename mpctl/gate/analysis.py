@@ -27,7 +27,6 @@ from mpctl.experiment.users import Placement, UsersTraffic
 from mpctl.gate.policy import Policy
 from mpctl.gate.users_traffic import compare_traffic
 from mpctl.stats.confidence import (
-    SHARE_TAIL,
     Interval,
     Stage,
     Trimmed,
@@ -45,6 +44,7 @@ from mpctl.stats.sequential import nominal_levels
 _SMALL = 10.0  # a tenth of the slack is no wait
 TRIM = 0.1  # of the rounds at each end, of figures that one request that stalls would decide
 SPEED = ("throughput_ratio", "time_per_token_ratio", "tpot", "e2e", "ttft", "queue_wait")
+STALL_TAIL = 0.01  # of the bound of the share of stalls, of which a few slow prompts show little
 SETTLED_FROM = 8  # planned rounds from which on the first does not count for speed: an engine may still warm up in it
 
 
@@ -193,7 +193,7 @@ def _with_stalls(pairing: Pairing, burst: Burst) -> float | None:
     if ratio is None or not every or any(r.baseline.cell.rate is not None for r in pairing.rounds):
         return ratio
     count, prompts = len(every), sum(len(r.pairs) for r in pairing.rounds)
-    most = share_interval(count, prompts + burst.requests, SHARE_TAIL * spent(count), level=1 - SHARE_TAIL).high or 1.0
+    most = share_interval(count, prompts + burst.requests, STALL_TAIL * spent(count), level=1 - STALL_TAIL).high or 1.0
     observed = 1.0 + math.fsum(times - 1.0 for times in slowness) / prompts
     return ratio * observed / (1.0 + most * (math.fsum(every) / count - 1.0))
 

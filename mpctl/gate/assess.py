@@ -23,7 +23,7 @@ from mpctl.gate.rules.figures import is_beyond
 from mpctl.gate.rules.users import judge_traffic
 from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
-from mpctl.stats.sequential import FEWEST, FIRST_LOOK
+from mpctl.stats.sequential import FEWEST
 
 LEAST_CHANCE = 0.125
 FUTILE_FROM = 0.3  # of the planned rounds, from which on a measurement that would hardly decide ends
@@ -92,7 +92,7 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
         return False
     if analysis.rounds >= FEWEST and any(_is_hopeless(result) for result in verdict.rules):
         return True
-    if analysis.rounds < max(FUTILE_FROM * analysis.planned, FIRST_LOOK):
+    if analysis.rounds < max(FUTILE_FROM * analysis.planned, FEWEST):
         return False
     return decision_chance(analysis, verdict) < LEAST_CHANCE
 

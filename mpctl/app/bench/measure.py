@@ -27,6 +27,7 @@ from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.power import MeasurementNoise
+from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.state_files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
@@ -81,7 +82,8 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         opened = store.load(run_id, "opened")
         if opened is not None:
             console.note(f"continuing {run_id}, begun {opened['at']}")
-        measurement = open_measurement(store, run_id, workload, policy, console, arms)
+        earlier = _earlier(home, directory.name)
+        measurement = open_measurement(store, run_id, workload, policy, console, arms, earlier=earlier)
         to_each = " to each arm" if len(arms.names) > 1 else ""
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
@@ -90,9 +92,10 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         write_run(file, run)
         if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
             _keep_noise(home, arms, MeasurementNoise.of(Analysis.of(run, policy), run_id))
-        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **ended.to_record()})
-    analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
-    compared = verdict if CANDIDATE in arms.names else None
+        analysis, verdict = judge_run(run, policy, rounds=ended.rounds, planned=workload.repeats)
+        compared = verdict if CANDIDATE in arms.names else None
+        outcome = {"outcome": compared.outcome.value} if compared else {}
+        store.save(run_id, "finished", {"file": str(Path(file).absolute()), **outcome, **ended.to_record()})
     return BenchMeasurement(run, analysis, compared, file, ended.rounds, ended.ended)
 
 
@@ -155,9 +158,17 @@ def locked(home: Path, name: str) -> Iterator[None]:
 
 
 def open_measurement(
-    store: LocalStore, run_id: str, workload: Workload, policy: Policy, console: Console, arms: Arms | None
+    store: LocalStore,
+    run_id: str,
+    workload: Workload,
+    policy: Policy,
+    console: Console,
+    arms: Arms | None,
+    *,
+    earlier: int = 0,
 ) -> Measurement:
-    """A new measurement, or the interrupted one of the same command; without ``arms`` it can be read only."""
+    """A new measurement, or the interrupted one of the same command; without ``arms`` it can be read only. ``earlier``:
+    measurements of the same pair that did not promote."""
     opened: dict[str, Any] | None = store.load(run_id, "opened")
     if opened is None:
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
@@ -174,6 +185,7 @@ def open_measurement(
         progress=console,
         target=arms.target if arms else unused,
         compares=arms is not None and CANDIDATE in arms.names,
+        earlier=earlier,
     )
 
 
@@ -186,3 +198,11 @@ def directory_of(home: Path, identity: str) -> Path:
     if last and not (current / "operations" / f"bench-{current.name}" / "finished.json").exists():
         return current
     return home / f"{key}-{last + 1}"
+
+
+def _earlier(home: Path, name: str) -> int:
+    """Count the finished measurements before this one, of the same arms and workload, that did not promote."""
+    key, _, number = name.rpartition("-")
+    ended = (home / f"{key}-{n}" for n in range(1, int(number)))
+    records = (LocalStore(d, who()).load(f"bench-{d.name}", "finished") or {} for d in ended)
+    return sum(record.get("outcome") in (Outcome.REJECT.value, Outcome.UNDECIDED.value) for record in records)

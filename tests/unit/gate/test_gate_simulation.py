@@ -317,3 +317,9 @@ def test_what_fooled_the_gate_once_is_promoted_no_more(trick, monkeypatch, capsy
     _, _, row, *_ = capsys.readouterr().out.splitlines()
     before, now = row.split(" | ")[-2:]
     assert now.startswith(("undecided", "refused")), (before, now)
+
+
+def test_blocks_of_a_rate_that_reach_their_queue_reject_an_engine_with_half_the_slots(monkeypatch, capsys):
+    gate_table(monkeypatch, "--tricks", "--repetitions", "2", "--only", "96 requests a block")
+    _, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert row.split(" | ")[-1].startswith("rejected"), row

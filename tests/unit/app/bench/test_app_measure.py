@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from console import RecordingConsole
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, Engine, MemoryWorld
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, Engine, MemoryWorld
 
 from mpctl.app.bench.arms import Arms
 from mpctl.app.bench.measure import measure
@@ -143,3 +143,14 @@ def test_the_next_measurement_of_the_same_arms_knows_their_noise(bench):
     changed_measurement = replace(bench.request.measurement, rounds=None, detect=0.2)
     bench.run(bench.world(), measurement=changed_measurement, run_file="again.json")
     assert not [line for line in bench.console.lines if "on the baseline, for its noise" in line]
+
+
+def test_a_repeated_measurement_counts_those_before_it_that_did_not_promote(bench):
+    memory = MemoryWorld(SLOWER)
+    memory.disk.engines[Arm(CANDIDATE_TEXT).id] = Engine(CANDIDATE_TEXT, Phase.READY)
+    first, second = (bench.run(memory, run_file=f"{name}.json") for name in ("first", "second"))
+    assert (first.run.earlier, second.run.earlier) == (0, 1)
+    assert any("spends 50.0% of the error" in rule.message for rule in second.verdict.rules)
+    for name in ("third", "fourth"):
+        repeated = bench.run(bench.world(), run_file=f"{name}.json")
+        assert (repeated.verdict.outcome.value, repeated.run.earlier) == ("promote", 2)
