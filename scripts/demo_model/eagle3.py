@@ -18,6 +18,7 @@ padding token and one learnt hidden state instead of what was drafted before (``
 from __future__ import annotations
 
 import argparse
+import json
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -350,6 +351,13 @@ def answers(target: Target, count: int, seed: int) -> list[Example]:
     return examples
 
 
+def transcripts(folder: Path) -> list[Example]:
+    """The answers that another engine collected from the target: ``rows.jsonl`` of tokens and what was answered."""
+    lines = (folder / "rows.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [Example(row["input_ids"], row["loss_mask"].index(1)) for row in rows if sum(row["loss_mask"]) > 1]
+
+
 def begun(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Target]:
     """Parse the arguments that every head's training shares and load its target."""
     parser.add_argument("--target", type=Path, default=Path(__file__).parent / "model")
@@ -374,11 +382,15 @@ def main() -> None:
     parser.add_argument("--start", type=Path, help="a head to start from, with its draft vocabulary")
     parser.add_argument("--steps", type=int, default=700, help="0 leaves the head as it was drawn: random")
     parser.add_argument("--examples", type=int, default=640, help="answers of the target to learn from")
+    parser.add_argument("--transcripts", type=Path, help="folder of the target's answers, in place of --examples")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--unroll", type=int, default=3, help="draft steps in one training step")
     parser.add_argument("--lr", type=float, default=2e-3)
     args, target = begun(parser)
-    examples = answers(target, args.examples, args.seed + 1) if args.steps else []
+    if args.transcripts:
+        examples = transcripts(args.transcripts)
+    else:
+        examples = answers(target, args.examples, args.seed + 1) if args.steps else []
     start = load_file(args.start / "model.safetensors") if args.start else {}
     draft_ids = start["t2d"].nonzero().flatten() if start else draft_vocabulary(target, examples)
     head = Head(target.model, draft_ids, parallel=args.parallel)
@@ -390,7 +402,7 @@ def main() -> None:
     print(f"head: {sum(p.numel() for p in head.parameters())} parameters", flush=True)
     train(head, target, examples, args)
     export(head, target, args.out)
-    if args.steps:
+    if args.steps and not args.transcripts:
         tell(acceptance(head, target, target.answer(held_out_edits()), args.unroll))
 
 

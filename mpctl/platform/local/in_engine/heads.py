@@ -1,0 +1,315 @@
+"""The stages of a training that need an engine. Runs in the engine's Python; imports nothing of mpctl.
+
+``heads.py collect FOLDER`` has the target answer the training prompts greedily and keeps its hidden states, in one pass:
+``transcripts/hs_N.safetensors`` (``token_ids [n]``, ``hidden_states [n, layers + 1, width]``, the last one after the
+last layer and before the last norm) and ``transcripts/rows.jsonl`` (``input_ids``, ``loss_mask``, ``seq_len``).
+``heads.py card FOLDER`` drafts the hold-out with the new head and the one that it started from, writes ``SHA256SUMS``
+and ``card.json``, and deletes prompts and transcripts. ``heads.py run FOLDER COMMAND...`` runs all stages one after the
+other, ``train`` by the command, and writes ``state.json``; a stage that is done is skipped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+CHAT = "\x1echat "  # of mpctl.experiment.prompt_files
+_BATCH = 64  # prompts between two looks at the disk
+_WRITTEN_S = 30.0
+_LEFT_OUT = ("config.py", "*.pyc", "__pycache__")  # code beside weights: a head is data
+
+
+def _write(path: Path, record: object) -> None:
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(record), encoding="utf-8")
+    part.replace(path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return record
+
+
+def _prompts(folder: Path, side: str) -> list[str]:
+    lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").split("\n")
+    rows = [json.loads(line) for line in lines if line]
+    return [row["prompt"] for row in rows if row["side"] == side]
+
+
+def tokens_of(prompt: str, tokenizer: Any) -> list[int]:
+    """Return the tokens of a prompt with the target's chat template, as a request has them."""
+    body = json.loads(prompt.removeprefix(CHAT)) if prompt.startswith(CHAT) else {}
+    messages = body.get("messages") or [{"role": "user", "content": prompt}]
+    text = tokenizer.apply_chat_template(
+        messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False
+    )
+    return list(tokenizer.encode(text, add_special_tokens=False))
+
+
+def _engine(order: dict[str, Any], speculative: dict[str, Any], **settings: Any) -> Any:
+    import torch
+    from vllm import LLM
+
+    devices = torch.cuda.device_count()
+    revision = order["target"].get("revision") or None
+    return LLM(
+        order["target"]["model"],
+        revision=revision,
+        speculative_config=speculative,
+        tensor_parallel_size=max(1, devices),
+        enable_prefix_caching=False,  # hidden states of cached tokens are not extracted (vLLM #44485)
+        seed=0,
+        **settings,
+    )
+
+
+def layers_of(start: str, layers: int) -> list[int]:
+    """Return the layers after which a head reads hidden states: the start head's, else vLLM's default for EAGLE-3."""
+    config = _read(Path(start) / "config.json") if start and (Path(start) / "config.json").is_file() else {}
+    named = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids") or config.get(
+        "eagle_aux_hidden_state_layer_ids"
+    )
+    return list(named or (2, layers // 2, layers - 3))
+
+
+def collect(folder: Path) -> None:
+    """Answer the training prompts and keep the transcripts; stop at the order's limit of disk."""
+    import torch
+    from safetensors.torch import load_file, save_file
+    from transformers import AutoConfig
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+
+    order, began = _read(folder / "order.json"), time.monotonic()
+    config = AutoConfig.from_pretrained(order["target"]["model"], revision=order["target"].get("revision") or None)
+    count = config.get_text_config().num_hidden_layers
+    wanted = [*layers_of((order.get("start") or {}).get("head", ""), count), count]
+    unique = sorted(set(wanted))  # a layer that is named twice is returned once
+    raw, transcripts = folder / "transcripts" / "raw", folder / "transcripts"
+    shutil.rmtree(transcripts, ignore_errors=True)
+    raw.mkdir(parents=True)
+    connector = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}
+    if not torch.cuda.is_available():
+        connector |= {"kv_connector": "CpuHiddenStatesConnector", "kv_connector_module_path": "cpu_hidden_states"}
+    llm = _engine(
+        order,
+        {
+            "method": "extract_hidden_states",
+            "num_speculative_tokens": 1,
+            "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": unique}},
+        },
+        kv_transfer_config={**connector, "kv_connector_extra_config": {"shared_storage_path": str(raw)}},
+    )
+    tokenizer, limit = llm.get_tokenizer(), order["limits"]
+    prompts = [tokens_of(prompt, tokenizer) for prompt in _prompts(folder, "training")]
+    sampling = SamplingParams(
+        temperature=0.0,
+        max_tokens=limit["answer_tokens"],
+        extra_args={"kv_transfer_params": {"include_output_tokens": True}},
+    )
+    rows, tokens, cut_off, used, full = 0, 0, 0, 0, False
+    with (transcripts / "rows.jsonl").open("w", encoding="utf-8") as file:
+        for at in range(0, len(prompts), _BATCH):
+            batch = prompts[at : at + _BATCH]
+            answers = llm.generate([TokensPrompt(prompt_token_ids=ids) for ids in batch], sampling, use_tqdm=False)
+            # The engine writes the files of its last requests in the step after them.
+            llm.generate([TokensPrompt(prompt_token_ids=batch[0])], SamplingParams(max_tokens=1), use_tqdm=False)
+            for ids, answer in zip(batch, answers, strict=True):
+                states = _states(Path(answer.kv_transfer_params["hidden_states_path"]), load_file)
+                hidden = states["hidden_states"][:, [unique.index(layer) for layer in wanted]].contiguous()
+                kept = states["token_ids"].tolist()
+                save_file({"token_ids": states["token_ids"], "hidden_states": hidden}, transcripts / f"hs_{rows}.safetensors")
+                mask = [0] * len(ids) + [1] * (len(kept) - len(ids))
+                file.write(json.dumps({"input_ids": kept, "loss_mask": mask, "seq_len": len(kept)}) + "\n")
+                rows, tokens = rows + 1, tokens + sum(mask) + 1
+                cut_off += answer.outputs[0].finish_reason == "length"
+                used += hidden.nbytes
+            shutil.rmtree(raw)
+            raw.mkdir()
+            full = used > limit["disk_gib"] * 2**30
+            if full:
+                break
+    raw.rmdir()
+    seconds = time.monotonic() - began
+    figures = {"rows": rows, "tokens": tokens, "cut_off": cut_off / rows, "disk_reached": full, "seconds": seconds}
+    _write(folder / "collected.json", figures)
+
+
+def _states(path: Path, load_file: Any) -> Any:
+    end = time.monotonic() + _WRITTEN_S
+    while not path.exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    import fcntl
+
+    lock = Path(f"{path}.lock")
+    if lock.exists():
+        with lock.open() as held:
+            fcntl.flock(held, fcntl.LOCK_SH)  # until the writer is done
+    return load_file(path)
+
+
+def accepted_counts(deltas: Sequence[int], k: int) -> dict[str, Any]:
+    """Return the counts of one answer: ``deltas`` are its new tokens per engine step. The first one is the prefill's,
+    which has no draft, and the last may be cut at the answer's end."""
+    steps = deltas[1:-1]
+    return {"steps": len(steps), "accepted": [sum(new > place for new in steps) for place in range(1, k + 1)]}
+
+
+def measure(folder: Path, head: str, out: Path) -> None:
+    """Draft the hold-out with a head and write its counts per prompt."""
+    from vllm import SamplingParams
+    from vllm.inputs import TokensPrompt
+    from vllm.sampling_params import RequestOutputKind
+
+    order = _read(folder / "order.json")
+    speculative = {"method": "eagle3" if order["method"] == "p-eagle" else order["method"], "model": head}
+    if order["method"] == "p-eagle":
+        speculative["parallel_drafting"] = True
+    llm = _engine(order, {**speculative, "num_speculative_tokens": order["k"]})
+    tokenizer, engine = llm.get_tokenizer(), llm.llm_engine
+    prompts = _prompts(folder, "holdout")
+    sampling = SamplingParams(
+        temperature=0.0, max_tokens=order["limits"]["answer_tokens"], output_kind=RequestOutputKind.DELTA
+    )
+    deltas: dict[str, list[int]] = {str(index): [] for index in range(len(prompts))}
+    for index, prompt in enumerate(prompts):
+        engine.add_request(str(index), TokensPrompt(prompt_token_ids=tokens_of(prompt, tokenizer)), sampling)
+    while engine.has_unfinished_requests():
+        for output in engine.step():
+            new = len(output.outputs[0].token_ids)
+            if new:
+                deltas[output.request_id.partition("-")[0]].append(new)
+    _write(out, [accepted_counts(new, order["k"]) for new in deltas.values()])
+
+
+def weights_digest(head: Path) -> str:
+    """Return the sha256 over the weights of a checkpoint in the order of their names, hex; empty without any."""
+    files = sorted(head.glob("*.safetensors"))
+    digest = hashlib.sha256()
+    for path in files:
+        with path.open("rb") as file:
+            while block := file.read(2**20):
+                digest.update(block)
+    return digest.hexdigest() if files else ""
+
+
+def licence_of(checkpoint: str) -> str:
+    """Return the licence in the front matter of a checkpoint's README.md, else ``unknown``."""
+    file = Path(checkpoint) / "README.md"
+    match = file.is_file() and re.search(r"(?m)^license:\s*([\w.-]+)", file.read_text(encoding="utf-8", errors="replace"))
+    return match[1] if match else "unknown"
+
+
+def _sums(head: Path) -> Iterator[str]:
+    for path in sorted(head.iterdir()):
+        if path.is_file():
+            yield f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+
+
+def card(folder: Path) -> None:
+    """Measure old and new head, write the card and delete what holds the text of prompts or answers."""
+    order, head = _read(folder / "order.json"), folder / "head"
+    for pattern in _LEFT_OUT:
+        for path in head.glob(pattern):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if not weights_digest(head):
+        raise SystemExit(f"the trainer wrote no *.safetensors to {head}")
+    start = order.get("start") or {}
+    heads = {"new": str(head)} | ({"old": start["head"]} if start else {})
+    counts = {}
+    for which, path in heads.items():
+        out = folder / f".{which}.json"
+        subprocess.run([sys.executable, __file__, "measure", str(folder), path, str(out)], check=True)
+        counts[which] = json.loads(out.read_text(encoding="utf-8"))
+        out.unlink()
+    from importlib.metadata import version
+
+    collected = _read(folder / "collected.json")
+    began = _read(folder / "order.json.began") if (folder / "order.json.began").exists() else {}
+    seconds = time.time() - began["at"] if began else collected["seconds"]
+    import torch
+
+    target = order["target"]
+    (head / "SHA256SUMS").unlink(missing_ok=True)
+    (head / "SHA256SUMS").write_text("".join(_sums(head)), encoding="utf-8")
+    record = {
+        "name": order["name"],
+        "method": order["method"],
+        "target": {**target, "digest": target["digest"] or weights_digest(Path(target["model"]))},
+        "head_digest": weights_digest(head),
+        "start": {"head": start["head"], "digest": weights_digest(Path(start["head"]))} if start else None,
+        "salt": order["salt"],
+        "training_digests": order["training"],
+        "versions": {name: version(name) for name in ("torch", "transformers")} | {"vllm": _vllm()},
+        "licences": {"target": licence_of(target["model"]), "start": licence_of(start["head"]) if start else "unknown"},
+        "made_with": order["made_with"],
+        "trained": {
+            "tokens": collected["tokens"],
+            "steps": order["limits"]["steps"],
+            "seconds": seconds,
+            "gpu_hours": seconds / 3600 * torch.cuda.device_count(),
+            "cut_off": collected["cut_off"],
+        },
+        "disk_reached": collected["disk_reached"],
+        "counts": {"k": order["k"], **counts},
+    }
+    for path in ("prompts.jsonl", "collected.json", "order.json.began"):
+        (folder / path).unlink(missing_ok=True)
+    shutil.rmtree(folder / "transcripts", ignore_errors=True)
+    _write(folder / "card.json", record)
+
+
+def _vllm() -> str:
+    import vllm
+
+    return str(vllm.__version__)
+
+
+STAGES = (("collect", "collecting"), ("train", "training"), ("card", "card"))
+
+
+def run(folder: Path, uid: str, command: Sequence[str]) -> None:
+    """Run the stages that are not done and keep their state; their output, which may hold text, is dropped."""
+    began = folder / "order.json.began"
+    if not began.exists():
+        _write(began, {"at": time.time()})
+    for stage, phase in STAGES:
+        _write(folder / "state.json", {"uid": uid, "phase": phase, "message": "", "pid": os.getpid()})
+        done = folder / f".{stage}.done"
+        if done.exists():
+            continue
+        arguments = list(command) if stage == "train" else [sys.executable, __file__, stage, str(folder)]
+        code = subprocess.run(
+            arguments, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        ).returncode
+        if code:
+            message = f"{stage} ended with code {code}"
+            _write(folder / "state.json", {"uid": uid, "phase": "failed", "message": message, "pid": 0})
+            return
+        done.touch()
+    _write(folder / "state.json", {"uid": uid, "phase": "done", "message": "", "pid": 0})
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run a stage, or all of them."""
+    os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine step per call: accepted tokens are counted by step
+    stage, folder = arguments[0], Path(arguments[1])
+    if stage == "run":
+        run(folder, arguments[2], arguments[3:])
+    elif stage == "measure":
+        measure(folder, arguments[2], Path(arguments[3]))
+    else:
+        {"collect": collect, "card": card}[stage](folder)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
