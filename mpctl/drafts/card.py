@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from mpctl.experiment.prompt_files import CHAT
 from mpctl.records import Record
@@ -167,6 +168,24 @@ class Card(Record):
         """Return how many of the prompts begin a conversation that the head was trained on."""
         digests = frozenset(self.training_digests)
         return sum(prompt_digest(prompt, self.salt) in digests for prompt in prompts) if digests else 0
+
+
+def card_of(record: Mapping[str, Any]) -> Card:
+    """Return the card that the ``card`` stage wrote: its ``counts`` per hold-out prompt become the hold-out's figures.
+
+    Raises:
+        ValueError: a field is missing, unknown or of another type, or the hold-out has no step with a draft.
+    """
+    fields = dict(record)
+    counts = fields.pop("counts", None)
+    if not counts:
+        return Card.from_record(fields)
+    new, old = (
+        [AcceptedCounts.from_record(count) for count in counts[head]] if head in counts else None
+        for head in ("new", "old")
+    )
+    holdout = Holdout.of(int(counts["k"]), new or (), old)
+    return replace(Card.from_record(fields), holdout=holdout)
 
 
 def prompt_digest(prompt: str, salt: str) -> str:

@@ -7,6 +7,7 @@ transcripts.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -55,6 +56,12 @@ class Split:
             tuple(prompt for turns in order[:cut] for prompt in turns),
             tuple(turns[-1] for turns in order[cut:]),  # one per conversation: the hold-out's prompts are independent
         )
+
+
+def prompt_lines(prompts: Split) -> str:
+    """Return the text of a head's prompts.jsonl."""
+    sides = (("training", prompts.training), ("holdout", prompts.holdout))
+    return "".join(json.dumps({"prompt": text, "side": side}) + "\n" for side, texts in sides for text in texts)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -22,7 +23,6 @@ from mpctl.methods import METHODS, from_config
 
 if TYPE_CHECKING:
     from mpctl.app.session.cluster import ClusterSession
-    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
 
 _POLL_S = 5.0
 
@@ -38,6 +38,9 @@ class HeadTrainer(Trainer, Protocol):
 
     def uid_of(self, head: str) -> str | None:
         """Return the uid of a head's run; None without one."""
+
+    def close(self) -> None:
+        """Close connections."""
 
 
 @dataclass(frozen=True)
@@ -86,10 +89,13 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
     return tuple(heads)
 
 
-def weights_uri(head: str) -> str:
-    """The weights of a head on its claim, as ``--draft`` takes them."""
+def weights_uri(session: Session, head: str) -> str:
+    """The weights of a head, on its claim or on this machine, as ``--draft`` takes them."""
+    from mpctl.app.session.local import LocalSession
     from mpctl.platform.kubernetes.training_job.manifest import object_name
 
+    if isinstance(session, LocalSession):
+        return str(session.platform.directory / "drafts" / head / "head")
     return f"pvc://{object_name(head)}/drafts/{head}/head"
 
 
@@ -247,11 +253,7 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         Conflict: an unfinished order has other prompts or another method.
         Cancelled: the user declined, or Ctrl-C detached.
     """
-    from mpctl.app.session.cluster import ClusterSession
-
-    if not isinstance(session, ClusterSession):
-        raise InputError("there is no cluster to run a Job in", field="--platform")
-    training = open_cluster_training(session, request)
+    training = open_training(session, request)
     heads = made_heads(session, training.trainer)
     order, prompts = prepare_order(session, request, heads)
     if not order.command:
@@ -266,7 +268,7 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
     began = any(head.order.name == order.name and head.status is not None for head in heads)
     if not began:
         session.console.confirm(
-            f"{order.name}: a Job trains a {order.method} head on {len(order.training)} prompts, within "
+            f"{order.name}: {training.runner} trains a {order.method} head on {len(order.training)} prompts, within "
             f"{order.limits.deadline_s / 3600:.1f} h and {order.limits.disk_gib:.0f} GiB of transcripts\n"
             f"Continue ({session.place})?"
         )
@@ -291,23 +293,37 @@ def running_trainings(sessions: Sequence[Session]) -> tuple[str, ...]:
 
 def open_trainer(session: Session) -> HeadTrainer:
     """Return what knows the heads of a service."""
-    from mpctl.app.session.cluster import ClusterSession
-
-    if isinstance(session, ClusterSession):
-        return open_cluster_training(session).trainer
-    raise InputError("there is no cluster that heads were trained in", field="--platform")
+    return open_training(session).trainer
 
 
 @dataclass(frozen=True)
-class ClusterTraining:
-    """The trainer of a cluster's service with the objects of an order."""
+class ServiceTraining:
+    """The trainer of a service with the objects of an order; ``runner``: what trains, in words."""
 
-    trainer: JobTrainer
+    trainer: HeadTrainer
     objects: Callable[[TrainingOrder], tuple[dict[str, Any], ...]]
     complete: Callable[[TrainingOrder], TrainingOrder]
+    runner: str = "a Job"
 
 
-def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ClusterTraining:
+def open_training(session: Session, request: DraftTrainRequest | None = None) -> ServiceTraining:
+    """Return the trainer of a service; ``request``: the settings of a run, None to read or delete alone."""
+    from mpctl.app.session.cluster import ClusterSession
+    from mpctl.app.session.local import LocalSession
+
+    if isinstance(session, ClusterSession):
+        return open_cluster_training(session, request)
+    if not isinstance(session, LocalSession):
+        raise InputError("heads are trained for services of a cluster or of this machine", field="--platform")
+    from mpctl.platform.local.engine import python_of
+    from mpctl.platform.local.head_trainer import LocalTrainer
+
+    desired = session.platform.desired()
+    trainer = LocalTrainer(session.platform.directory, desired.python or python_of(None), Path(desired.cwd))
+    return ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order, "this machine")
+
+
+def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ServiceTraining:
     """Return the trainer of a service in a cluster; ``request``: the Job's settings, None to read or delete alone."""
     from mpctl.platform.kubernetes.training_job.manifest import (
         JobForm,
@@ -338,7 +354,7 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         render = train_job_objects if asked.engine == "trainjob" else training_objects
         return render(order, form, pod(), session.namespace)
 
-    return ClusterTraining(JobTrainer(session.client, session.namespace, session.name, objects), objects, complete)
+    return ServiceTraining(JobTrainer(session.client, session.namespace, session.name, objects), objects, complete)
 
 
 _HEADS_GIB = 10.0  # on the claim besides the transcripts: checkpoints of a head

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.drafts.order import TrainingOrder
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.load_job.job_manifest import COPIED, NOT_EVICTED, placement_of, pod_security, security_of
 from mpctl.platform.kubernetes.service.conditions import Json
@@ -128,7 +128,8 @@ def serving_image(pod: Json) -> str:
 
 
 _STAGE = Path(__file__).parents[1] / "in_pod" / "stage.py"
-_PROGRAMS: dict[str, Path] = {}  # of the stages that the engine's image runs
+_HEADS = Path(__file__).parents[2] / "local" / "in_engine" / "heads.py"
+_PROGRAMS = {COLLECT: _HEADS, CARD: _HEADS}  # of the stages that the engine's image runs
 _WAIT_S = 1800  # for the prompts, while a GPU is held
 
 
@@ -139,13 +140,7 @@ def stage_programs() -> dict[str, str]:
 
 
 def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
-    """The commands of the stages.
-
-    Raises:
-        Refused: a stage has no program for a cluster's engine image.
-    """
-    if missing := [stage for stage in (COLLECT, CARD) if stage not in _PROGRAMS]:
-        raise Refused(f"mpctl has no program yet for {' and '.join(missing)} in the engine's image")
+    """The commands of the stages."""
     folder = f"{DRAFTS}/drafts/{order.name}"
     paths = {
         "transcripts": f"{folder}/transcripts",
@@ -154,7 +149,7 @@ def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
         "out": f"{folder}/head",
         "steps": str(order.limits.steps),
     }
-    own = {stage: ["python3", f"{PROGRAMS}/{path.name}", folder] for stage, path in _PROGRAMS.items()}
+    own = {stage: ["python3", f"{PROGRAMS}/{path.name}", folder, stage] for stage, path in _PROGRAMS.items()}
     return {
         stage: ["python3", f"{PROGRAMS}/{_STAGE.name}", stage, folder, f"{PROGRAMS}/{ORDER}", str(PORT), str(_WAIT_S)]
         + (order.trainer_command(paths) if stage == TRAIN else own[stage])

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from mpctl.drafts.card import Card
-from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus
+from mpctl.drafts.card import Card, card_of
+from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, prompt_lines
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
@@ -212,8 +212,7 @@ class JobTrainer:
 
     def _recorded(self, job: Json, order: TrainingOrder, text: str) -> Card:
         try:
-            record = {**json.loads(text), "training_digests": list(order.training)}
-            card = Card.from_record(record)
+            card = card_of({**json.loads(text), "training_digests": list(order.training)})
         except (ValueError, TypeError) as error:
             raise MpctlError(f"the card of {order.name} is damaged: {error}") from error
         copied = ("namespace", "labels", "ownerReferences")
@@ -223,7 +222,7 @@ class JobTrainer:
             "kind": "ConfigMap",
             "metadata": {**metadata, "name": f"{object_name(order.name)}-card"},
             "immutable": True,
-            "data": {CARD_FILE: json.dumps(record, sort_keys=True)},
+            "data": {CARD_FILE: json.dumps(card.to_record(), sort_keys=True)},
         }
         self._created(CONFIG_MAP, body)
         return card
@@ -262,12 +261,6 @@ class JobTrainer:
     def close(self) -> None:
         """End port-forwards."""
         self._forwards.close()
-
-
-def prompt_lines(prompts: Split) -> str:
-    """The text of prompts.jsonl."""
-    sides = (("training", prompts.training), ("holdout", prompts.holdout))
-    return "".join(json.dumps({"prompt": text, "side": side}) + "\n" for side, texts in sides for text in texts)
 
 
 def current_stage(pod: Json) -> str | None:

@@ -1,11 +1,11 @@
 """The stages of a training that need an engine. Runs in the engine's Python; imports nothing of mpctl.
 
-``heads.py collect FOLDER`` has the target answer the training prompts greedily and keeps its hidden states, in one pass:
-``transcripts/hs_N.safetensors`` (``token_ids [n]``, ``hidden_states [n, layers + 1, width]``, the last one after the
-last layer and before the last norm) and ``transcripts/rows.jsonl`` (``input_ids``, ``loss_mask``, ``seq_len``).
-``heads.py card FOLDER`` drafts the hold-out with the new head and the one that it started from, writes ``SHA256SUMS``
-and ``card.json``, and deletes prompts and transcripts. ``heads.py run FOLDER COMMAND...`` runs all stages one after the
-other, ``train`` by the command, and writes ``state.json``; a stage that is done is skipped.
+``heads.py FOLDER collect`` has the target answer the training prompts greedily and keeps its hidden states, in one
+pass: ``transcripts/hs_N.safetensors`` (``token_ids [n]``, ``hidden_states [n, layers + 1, width]``, the last one after
+the last layer and before the last norm) and ``transcripts/rows.jsonl`` (``input_ids``, ``loss_mask``, ``seq_len``).
+``heads.py FOLDER card`` drafts the hold-out with the new head and the one that it started from, writes ``SHA256SUMS``
+and ``card.json``, and deletes prompts and transcripts. ``heads.py FOLDER run UID COMMAND...`` runs all stages one after
+the other, ``train`` by the command, and writes ``state.json``; a stage that is done is skipped.
 """
 
 from __future__ import annotations
@@ -49,9 +49,7 @@ def tokens_of(prompt: str, tokenizer: Any) -> list[int]:
     """Return the tokens of a prompt with the target's chat template, as a request has them."""
     body = json.loads(prompt.removeprefix(CHAT)) if prompt.startswith(CHAT) else {}
     messages = body.get("messages") or [{"role": "user", "content": prompt}]
-    text = tokenizer.apply_chat_template(
-        messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False
-    )
+    text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False)
     return list(tokenizer.encode(text, add_special_tokens=False))
 
 
@@ -83,65 +81,77 @@ def layers_of(start: str, layers: int) -> list[int]:
 
 def collect(folder: Path) -> None:
     """Answer the training prompts and keep the transcripts; stop at the order's limit of disk."""
-    import torch
-    from safetensors.torch import load_file, save_file
     from transformers import AutoConfig
     from vllm import SamplingParams
     from vllm.inputs import TokensPrompt
 
-    order, began = _read(folder / "order.json"), time.monotonic()
+    order, began = _read(folder / "order.json"), time.time()
     config = AutoConfig.from_pretrained(order["target"]["model"], revision=order["target"].get("revision") or None)
     count = config.get_text_config().num_hidden_layers
     wanted = [*layers_of((order.get("start") or {}).get("head", ""), count), count]
-    unique = sorted(set(wanted))  # a layer that is named twice is returned once
     raw, transcripts = folder / "transcripts" / "raw", folder / "transcripts"
     shutil.rmtree(transcripts, ignore_errors=True)
     raw.mkdir(parents=True)
-    connector = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}
-    if not torch.cuda.is_available():
-        connector |= {"kv_connector": "CpuHiddenStatesConnector", "kv_connector_module_path": "cpu_hidden_states"}
-    llm = _engine(
-        order,
-        {
-            "method": "extract_hidden_states",
-            "num_speculative_tokens": 1,
-            "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": unique}},
-        },
-        kv_transfer_config={**connector, "kv_connector_extra_config": {"shared_storage_path": str(raw)}},
-    )
-    tokenizer, limit = llm.get_tokenizer(), order["limits"]
+    llm, limit = _extracting(order, sorted(set(wanted)), raw), order["limits"]
+    tokenizer = llm.get_tokenizer()
     prompts = [tokens_of(prompt, tokenizer) for prompt in _prompts(folder, "training")]
     sampling = SamplingParams(
         temperature=0.0,
         max_tokens=limit["answer_tokens"],
         extra_args={"kv_transfer_params": {"include_output_tokens": True}},
     )
-    rows, tokens, cut_off, used, full = 0, 0, 0, 0, False
-    with (transcripts / "rows.jsonl").open("w", encoding="utf-8") as file:
-        for at in range(0, len(prompts), _BATCH):
-            batch = prompts[at : at + _BATCH]
-            answers = llm.generate([TokensPrompt(prompt_token_ids=ids) for ids in batch], sampling, use_tqdm=False)
-            # The engine writes the files of its last requests in the step after them.
-            llm.generate([TokensPrompt(prompt_token_ids=batch[0])], SamplingParams(max_tokens=1), use_tqdm=False)
-            for ids, answer in zip(batch, answers, strict=True):
-                states = _states(Path(answer.kv_transfer_params["hidden_states_path"]), load_file)
-                hidden = states["hidden_states"][:, [unique.index(layer) for layer in wanted]].contiguous()
-                kept = states["token_ids"].tolist()
-                save_file({"token_ids": states["token_ids"], "hidden_states": hidden}, transcripts / f"hs_{rows}.safetensors")
-                mask = [0] * len(ids) + [1] * (len(kept) - len(ids))
-                file.write(json.dumps({"input_ids": kept, "loss_mask": mask, "seq_len": len(kept)}) + "\n")
-                rows, tokens = rows + 1, tokens + sum(mask) + 1
-                cut_off += answer.outputs[0].finish_reason == "length"
-                used += hidden.nbytes
-            shutil.rmtree(raw)
-            raw.mkdir()
-            full = used > limit["disk_gib"] * 2**30
-            if full:
-                break
+    figures: dict[str, Any] = {"rows": 0, "tokens": 0, "cut_off": 0, "bytes": 0}
+    full = False
+    for at in range(0, len(prompts), _BATCH):
+        batch = prompts[at : at + _BATCH]
+        answers = llm.generate([TokensPrompt(prompt_token_ids=ids) for ids in batch], sampling, use_tqdm=False)
+        # The engine writes the files of its last requests in the step after them.
+        llm.generate([TokensPrompt(prompt_token_ids=batch[0])], SamplingParams(max_tokens=1), use_tqdm=False)
+        for ids, answer in zip(batch, answers, strict=True):
+            _keep(transcripts, wanted, len(ids), answer, figures)
+        shutil.rmtree(raw)
+        raw.mkdir()
+        full = figures["bytes"] > limit["disk_gib"] * 2**30
+        if full:
+            break
     raw.rmdir()
-    seconds = time.monotonic() - began
-    figures = {"rows": rows, "tokens": tokens, "cut_off": cut_off / rows, "disk_reached": full, "seconds": seconds}
-    _write(folder / "collected.json", figures)
+    figures |= {"cut_off": figures["cut_off"] / figures["rows"], "disk_reached": full}
+    _write(folder / "collected.json", figures | {"began": began})
+
+
+def _extracting(order: dict[str, Any], layers: Sequence[int], raw: Path) -> Any:
+    """Return an engine that writes the hidden states after some layers."""
+    import torch
+
+    connector = {"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer"}
+    if not torch.cuda.is_available():
+        connector |= {"kv_connector": "CpuHiddenStatesConnector", "kv_connector_module_path": "cpu_hidden_states"}
+    extract = {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": layers}},
+    }
+    extra = {"shared_storage_path": str(raw)}
+    return _engine(order, extract, kv_transfer_config={**connector, "kv_connector_extra_config": extra})
+
+
+def _keep(transcripts: Path, layers: Sequence[int], prompt: int, answer: Any, figures: dict[str, Any]) -> None:
+    """Write one answer as a row; ``prompt``: its tokens before the answer."""
+    from safetensors.torch import load_file, save_file
+
+    states = _states(Path(answer.kv_transfer_params["hidden_states_path"]), load_file)
+    unique = sorted(set(layers))  # a layer that is named twice is returned once
+    hidden = states["hidden_states"][:, [unique.index(layer) for layer in layers]].contiguous()
+    tokens = states["token_ids"].tolist()
+    row = transcripts / f"hs_{figures['rows']}.safetensors"
+    save_file({"token_ids": states["token_ids"], "hidden_states": hidden}, row)
+    mask = [0] * prompt + [1] * (len(tokens) - prompt)
+    with (transcripts / "rows.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"input_ids": tokens, "loss_mask": mask, "seq_len": len(tokens)}) + "\n")
+    figures["rows"] += 1
+    figures["tokens"] += sum(mask) + 1  # the last token was never read, so it has no hidden state
+    figures["cut_off"] += answer.outputs[0].finish_reason == "length"
+    figures["bytes"] += hidden.nbytes
 
 
 def _states(path: Path, load_file: Any) -> Any:
@@ -171,7 +181,10 @@ def measure(folder: Path, head: str, out: Path) -> None:
     from vllm.sampling_params import RequestOutputKind
 
     order = _read(folder / "order.json")
-    speculative = {"method": "eagle3" if order["method"] == "p-eagle" else order["method"], "model": head}
+    speculative: dict[str, Any] = {
+        "method": "eagle3" if order["method"] == "p-eagle" else order["method"],
+        "model": head,
+    }
     if order["method"] == "p-eagle":
         speculative["parallel_drafting"] = True
     llm = _engine(order, {**speculative, "num_speculative_tokens": order["k"]})
@@ -205,7 +218,9 @@ def weights_digest(head: Path) -> str:
 def licence_of(checkpoint: str) -> str:
     """Return the licence in the front matter of a checkpoint's README.md, else ``unknown``."""
     file = Path(checkpoint) / "README.md"
-    match = file.is_file() and re.search(r"(?m)^license:\s*([\w.-]+)", file.read_text(encoding="utf-8", errors="replace"))
+    match = file.is_file() and re.search(
+        r"(?m)^license:\s*([\w.-]+)", file.read_text(encoding="utf-8", errors="replace")
+    )
     return match[1] if match else "unknown"
 
 
@@ -223,34 +238,46 @@ def card(folder: Path) -> None:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     if not weights_digest(head):
         raise SystemExit(f"the trainer wrote no *.safetensors to {head}")
-    start = order.get("start") or {}
-    heads = {"new": str(head)} | ({"old": start["head"]} if start else {})
-    counts = {}
-    for which, path in heads.items():
-        out = folder / f".{which}.json"
-        subprocess.run([sys.executable, __file__, "measure", str(folder), path, str(out)], check=True)
-        counts[which] = json.loads(out.read_text(encoding="utf-8"))
-        out.unlink()
-    from importlib.metadata import version
-
-    collected = _read(folder / "collected.json")
-    began = _read(folder / "order.json.began") if (folder / "order.json.began").exists() else {}
-    seconds = time.time() - began["at"] if began else collected["seconds"]
-    import torch
-
-    target = order["target"]
+    start = (order.get("start") or {}).get("head", "")
+    counts = {"new": _measured(folder, str(head))}
+    if start:
+        counts["old"] = _measured(folder, start)
     (head / "SHA256SUMS").unlink(missing_ok=True)
     (head / "SHA256SUMS").write_text("".join(_sums(head)), encoding="utf-8")
-    record = {
+    record = _card_record(order, _read(folder / "collected.json"), head, start)
+    (folder / "prompts.jsonl").unlink(missing_ok=True)
+    shutil.rmtree(folder / "transcripts", ignore_errors=True)
+    _write(folder / "card.json", {**record, "counts": {"k": order["k"], **counts}})
+
+
+def _measured(folder: Path, head: str) -> Any:
+    out = folder / ".counts.json"
+    # An engine of its own: memory of the one before it is free again.
+    subprocess.run([sys.executable, __file__, str(folder), "measure", head, str(out)], check=True)
+    counts = json.loads(out.read_text(encoding="utf-8"))
+    out.unlink()
+    return counts
+
+
+def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, start: str) -> dict[str, Any]:
+    from importlib.metadata import version
+
+    import torch
+    import vllm
+
+    target = order["target"]
+    seconds = time.time() - collected["began"]
+    versions = {name: version(name) for name in ("torch", "transformers")} | {"vllm": str(vllm.__version__)}
+    return {
         "name": order["name"],
         "method": order["method"],
         "target": {**target, "digest": target["digest"] or weights_digest(Path(target["model"]))},
         "head_digest": weights_digest(head),
-        "start": {"head": start["head"], "digest": weights_digest(Path(start["head"]))} if start else None,
+        "start": {"head": start, "digest": weights_digest(Path(start))} if start else None,
         "salt": order["salt"],
         "training_digests": order["training"],
-        "versions": {name: version(name) for name in ("torch", "transformers")} | {"vllm": _vllm()},
-        "licences": {"target": licence_of(target["model"]), "start": licence_of(start["head"]) if start else "unknown"},
+        "versions": versions,
+        "licences": {"target": licence_of(target["model"]), "start": licence_of(start) if start else "unknown"},
         "made_with": order["made_with"],
         "trained": {
             "tokens": collected["tokens"],
@@ -260,18 +287,7 @@ def card(folder: Path) -> None:
             "cut_off": collected["cut_off"],
         },
         "disk_reached": collected["disk_reached"],
-        "counts": {"k": order["k"], **counts},
     }
-    for path in ("prompts.jsonl", "collected.json", "order.json.began"):
-        (folder / path).unlink(missing_ok=True)
-    shutil.rmtree(folder / "transcripts", ignore_errors=True)
-    _write(folder / "card.json", record)
-
-
-def _vllm() -> str:
-    import vllm
-
-    return str(vllm.__version__)
 
 
 STAGES = (("collect", "collecting"), ("train", "training"), ("card", "card"))
@@ -279,15 +295,12 @@ STAGES = (("collect", "collecting"), ("train", "training"), ("card", "card"))
 
 def run(folder: Path, uid: str, command: Sequence[str]) -> None:
     """Run the stages that are not done and keep their state; their output, which may hold text, is dropped."""
-    began = folder / "order.json.began"
-    if not began.exists():
-        _write(began, {"at": time.time()})
     for stage, phase in STAGES:
         _write(folder / "state.json", {"uid": uid, "phase": phase, "message": "", "pid": os.getpid()})
         done = folder / f".{stage}.done"
         if done.exists():
             continue
-        arguments = list(command) if stage == "train" else [sys.executable, __file__, stage, str(folder)]
+        arguments = list(command) if stage == "train" else [sys.executable, __file__, str(folder), stage]
         code = subprocess.run(
             arguments, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ).returncode
@@ -302,7 +315,7 @@ def run(folder: Path, uid: str, command: Sequence[str]) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Run a stage, or all of them."""
     os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # one engine step per call: accepted tokens are counted by step
-    stage, folder = arguments[0], Path(arguments[1])
+    folder, stage = Path(arguments[0]), arguments[1]
     if stage == "run":
         run(folder, arguments[2], arguments[3:])
     elif stage == "measure":

@@ -1,0 +1,187 @@
+"""Heads trained on this machine: one run per head, found again by its uid, and no text after its card."""
+
+import json
+import os
+import signal
+import stat
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mpctl.drafts.card import StartHead, Target, prompt_digest
+from mpctl.drafts.order import Phase, Split, TrainingOrder
+from mpctl.errors import InputError, MpctlError
+from mpctl.platform.local.head_trainer import LocalTrainer
+from mpctl.platform.local.in_engine import heads
+
+SALT = "s"
+PROMPTS = Split.of([f"planted secret {number}" for number in range(10)], SALT)
+STAGES = """#!{python}
+import json, pathlib, sys, time
+folder, uid, command = pathlib.Path(sys.argv[2]), sys.argv[4], sys.argv[5:]
+with open(folder / "runs", "a") as file:
+    file.write("run\\n")
+(folder / "command").write_text(json.dumps(command))
+def say(phase):
+    (folder / ".state").write_text(json.dumps(dict(uid=uid, phase=phase, message="")))
+    (folder / ".state").replace(folder / "state.json")
+if "wait" in command:
+    say("training")
+    time.sleep(60)
+order = json.loads((folder / "order.json").read_text())
+counts = [dict(steps=10, accepted=[9 - n % 2, 7, 5]) for n in range(8)]
+worse = [dict(steps=10, accepted=[4, 2, 1]) for n in range(8)]
+card = dict(name=order["name"], method=order["method"], target=order["target"], head_digest="ab", salt=order["salt"],
+            training_digests=order["training"], counts=dict(k=3, new=counts, old=worse))
+(folder / "card.json").write_text(json.dumps(card))
+say("done")
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path, monkeypatch):
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
+    engine = tmp_path / "python"
+    engine.write_text(STAGES.format(python=sys.executable))
+    engine.chmod(0o755)
+    trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
+    yield trainer
+    for order in trainer.orders():
+        trainer.purge(order.name)
+
+
+def order(*command: str, name: str = "qwen-1") -> TrainingOrder:
+    digests = [tuple(prompt_digest(prompt, SALT) for prompt in side) for side in (PROMPTS.training, PROMPTS.holdout)]
+    start = StartHead("start", "")
+    target = Target("org/target")
+    return TrainingOrder(name, "qwen", "eagle3", target, SALT, *digests, command or ("train", "{start}"), start=start)
+
+
+def wait_for(trainer: LocalTrainer, uid: str, *phases: Phase) -> Phase:
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        status = trainer.status(uid)
+        if status.phase in phases:
+            return status.phase
+        time.sleep(0.02)
+    raise AssertionError(f"{trainer.status(uid)} after 30 s")
+
+
+def test_a_run_ends_with_a_card_with_intervals(trainer):
+    uid = trainer.submit(order(), PROMPTS)
+    wait_for(trainer, uid, Phase.DONE)
+    card = trainer.card(uid)
+    assert card.better()
+    assert card.holdout.new.tokens_per_step.value == pytest.approx(3.05)
+    assert card.trained_on(PROMPTS.training) == 8
+    assert card.trained_on(PROMPTS.holdout) == 0
+    assert trainer.cards() == (card,)
+    assert [known.name for known in trainer.orders()] == ["qwen-1"]
+
+
+def test_an_order_is_never_run_twice_at_once(trainer):
+    uid = trainer.submit(order("wait"), PROMPTS)
+    wait_for(trainer, uid, Phase.TRAINING)
+    assert trainer.submit(order("wait"), PROMPTS) == uid
+    assert (trainer.folder("qwen-1") / "runs").read_text() == "run\n"
+
+
+def test_a_killed_run_is_failed_and_the_same_order_continues_it(trainer):
+    uid = trainer.submit(order("wait"), PROMPTS)
+    wait_for(trainer, uid, Phase.TRAINING)
+    record = json.loads((trainer.folder("qwen-1") / "process.json").read_text())
+    os.kill(record["pid"], signal.SIGKILL)
+    wait_for(trainer, uid, Phase.FAILED)
+    assert "ended while training" in trainer.status(uid).message
+    assert trainer.submit(order("train"), PROMPTS) == uid
+    wait_for(trainer, uid, Phase.DONE)
+
+
+def test_cancel_stops_the_run_and_purge_deletes_its_text(trainer):
+    uid = trainer.submit(order("wait"), PROMPTS)
+    wait_for(trainer, uid, Phase.TRAINING)
+    prompts = trainer.folder("qwen-1") / "prompts.jsonl"
+    assert stat.S_IMODE(prompts.stat().st_mode) == 0o600
+    trainer.cancel(uid)
+    wait_for(trainer, uid, Phase.FAILED)
+    trainer.purge("qwen-1")
+    assert not trainer.folder("qwen-1").exists()
+    assert trainer.status(uid) is None
+    with pytest.raises(MpctlError, match="has written no card"):
+        trainer.card(uid)
+
+
+def test_no_prompt_is_in_the_order_or_a_command_line(trainer):
+    uid = trainer.submit(order(), PROMPTS)
+    wait_for(trainer, uid, Phase.DONE)
+    texts = [(trainer.folder("qwen-1") / name).read_text() for name in ("order.json", "command", "card.json")]
+    assert not [text for text in texts if "planted secret" in text]
+
+
+def test_a_name_that_leads_elsewhere_is_refused(trainer):
+    with pytest.raises(InputError):
+        trainer.folder("../other")
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_stages_that_are_done_are_skipped_and_a_failed_one_is_named(tmp_path, code):
+    for stage in ("collect", "card"):
+        (tmp_path / f".{stage}.done").touch()
+    heads.run(tmp_path, "u", [sys.executable, "-c", f"print('planted answer'); raise SystemExit({code})"])
+    state = json.loads((tmp_path / "state.json").read_text())
+    expected = (
+        {"phase": "done", "message": ""} if not code else {"phase": "failed", "message": "train ended with code 3"}
+    )
+    assert {key: state[key] for key in expected} == expected
+    assert not [file for file in tmp_path.iterdir() if "planted answer" in file.read_text()]
+
+
+def test_tokens_of_a_step_beyond_the_first_are_accepted():
+    assert heads.accepted_counts([1, 4, 2, 1, 3], 3) == {"steps": 3, "accepted": [2, 1, 1]}
+    assert heads.accepted_counts([1], 2) == {"steps": 0, "accepted": [0, 0]}
+
+
+def test_a_head_reads_the_layers_of_its_start_head(tmp_path):
+    assert heads.layers_of("", 32) == [2, 16, 29]
+    config = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert heads.layers_of(str(tmp_path), 32) == [1, 2, 3]
+
+
+def test_transcripts_keep_every_named_layer_and_count_the_last_token(tmp_path):
+    torch, safetensors = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    raw = tmp_path / "raw.safetensors"
+    states = torch.arange(4 * 2 * 3, dtype=torch.float32).reshape(4, 2, 3)
+    safetensors.save_file({"token_ids": torch.tensor([5, 6, 7, 8]), "hidden_states": states}, raw)
+    answer = SimpleNamespace(
+        kv_transfer_params={"hidden_states_path": str(raw)}, outputs=[SimpleNamespace(finish_reason="length")]
+    )
+    figures = {"rows": 0, "tokens": 0, "cut_off": 0, "bytes": 0}
+    heads._keep(tmp_path, [1, 3, 3], 2, answer, figures)
+    row = json.loads((tmp_path / "rows.jsonl").read_text())
+    assert row == {"input_ids": [5, 6, 7, 8], "loss_mask": [0, 0, 1, 1], "seq_len": 4}
+    kept = safetensors.load_file(tmp_path / "hs_0.safetensors")["hidden_states"]
+    assert torch.equal(kept, states[:, [0, 1, 1]])
+    assert figures == {"rows": 1, "tokens": 3, "cut_off": 1, "bytes": kept.nbytes}
+
+
+def test_code_beside_weights_is_left_out_and_text_is_deleted_with_the_card(tmp_path, monkeypatch):
+    head = tmp_path / "head"
+    head.mkdir()
+    (head / "model.safetensors").write_bytes(b"weights")
+    (head / "config.py").write_text("code")
+    (tmp_path / "transcripts").mkdir()
+    (tmp_path / "transcripts" / "rows.jsonl").write_text("planted answer")
+    (tmp_path / "prompts.jsonl").write_text("planted secret")
+    (tmp_path / "order.json").write_text(json.dumps(order().to_record()))
+    (tmp_path / "collected.json").write_text("{}")
+    monkeypatch.setattr(heads, "_measured", lambda folder, head: [{"steps": 1, "accepted": [1]}])
+    monkeypatch.setattr(heads, "_card_record", lambda *values: {"name": "qwen-1"})
+    heads.card(tmp_path)
+    assert sorted(file.name for file in head.iterdir()) == ["SHA256SUMS", "model.safetensors"]
+    texts = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not [text for text in texts if b"planted" in text]
+    assert set(json.loads(Path(tmp_path / "card.json").read_text())["counts"]) == {"k", "new", "old"}
