@@ -39,6 +39,9 @@ class HeadTrainer(Trainer, Protocol):
     def uid_of(self, head: str) -> str | None:
         """Return the uid of a head's run; None without one."""
 
+    def running(self) -> tuple[str, ...]:
+        """Describe each training that is not over."""
+
     def close(self) -> None:
         """Close connections."""
 

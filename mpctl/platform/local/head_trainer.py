@@ -148,5 +148,10 @@ class LocalTrainer:
         stop_group(self._process(folder))
         shutil.rmtree(folder, ignore_errors=True)
 
+    def running(self) -> tuple[str, ...]:
+        """Describe each training that is not over."""
+        states = [(order.name, self.status(self.uid_of(order.name) or "")) for order in self.orders()]
+        return tuple(f"{name}: {status.phase}" for name, status in states if status is not None and not status.over)
+
     def close(self) -> None:
         """Nothing is open."""
