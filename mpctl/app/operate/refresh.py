@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.app.operate.training import ClusterTraining, HeadTrainer, new_order, open_cluster_training
+from mpctl.app.operate.training import ServiceTraining, HeadTrainer, new_order, open_cluster_training
 from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import prompts_of
@@ -73,7 +73,7 @@ class PolicyTraining:
     session: Session
     request: DraftTrainRequest
     k: int | None
-    cluster: ClusterTraining
+    cluster: ServiceTraining
 
     @property
     def trainer(self) -> HeadTrainer:
