@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.app.operate.training import ServiceTraining, HeadTrainer, new_order, open_cluster_training
+from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, open_cluster_training
 from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import prompts_of
