@@ -143,6 +143,37 @@ class Percentage:
         return share
 
 
+class Contexts(Numbers):
+    """``2k,8k,32768`` as tokens; k is 1024."""
+
+    name = "contexts"
+
+    def __init__(self) -> None:
+        super().__init__(whole=True, least=64)
+
+    def parse(self, value: Any) -> tuple[float, ...]:
+        import re
+
+        if isinstance(value, tuple):
+            return value
+        lengths = re.sub(r"\b(\d+)k\b", lambda m: str(1024 * int(m[1])), str(value), flags=re.IGNORECASE)
+        return super().parse(lengths)
+
+
+class Names:
+    """``a,b`` as names, each once."""
+
+    name = "names"
+
+    def parse(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, tuple):
+            return value
+        names = tuple(name.strip() for name in str(value).split(","))
+        if not all(names) or len(set(names)) != len(names):
+            raise ValueError(f"{value!r} must be names, each once")
+        return names
+
+
 class Percentages(Numbers):
     """``1,5,10`` as whole percentages, 1 to 100, each larger than the one before."""
 

@@ -9,7 +9,19 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from mpctl.app.option import AboveZero, Duration, File, Numbers, Percentage, Percentages, Whole, group, option
+from mpctl.app.option import (
+    AboveZero,
+    Contexts,
+    Duration,
+    File,
+    Names,
+    Numbers,
+    Percentage,
+    Percentages,
+    Whole,
+    group,
+    option,
+)
 from mpctl.errors import InputError
 
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
@@ -179,6 +191,25 @@ class MeasurementRequest:
         multiple=True,
         metavar="NAME=DATASET:PATH[:SHARE]",
         help="Traffic class that vLLM's bench client loads: sharegpt:FILE, hf:openai/gsm8k, ...",
+    )
+    contexts: tuple[int, ...] = _measurement(
+        "--contexts",
+        type=Contexts(),
+        unused=(),
+        metavar="N[k][,N[k]...]",
+        help="Lengths of a prompt with its answer in tokens, such as 2k,8k; each gets a verdict (docs/how-to/bench.md).",
+    )
+    thinking: str | None = _measurement(
+        "--thinking",
+        type=("on", "off", "both"),
+        help="Let the chat template think or not; with both, each gets a verdict (default: the template's own).",
+    )
+    adapters: tuple[str, ...] = _measurement(
+        "--adapters",
+        type=Names(),
+        unused=(),
+        metavar="all|NAME[,NAME...]",
+        help="Served LoRA adapters, each with a verdict; all: the model and every adapter (default: the model alone).",
     )
     concurrency: tuple[int, ...] = _measurement(
         "--concurrency",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.experiment.answers import Ask
-from mpctl.experiment.prompt_files import CHAT, built_in_prompts
+from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
 from mpctl.experiment.workload import Workload
 
 Json = Mapping[str, Any]
@@ -184,14 +184,6 @@ def sentinels_of(prefix: Mapping[str, Any]) -> tuple[Ask, ...]:
 
 def _sentinel_texts() -> tuple[str, ...]:
     return tuple(text for text in _built_in("edits") if text.startswith(_COPY))[-_SENTINEL_TEXTS:]
-
-
-def body_of(prompt: str) -> dict[str, Any]:
-    """The body of the request that a prompt of the workload stands for: its messages, tools and response format."""
-    if prompt.startswith(CHAT):
-        body: dict[str, Any] = json.loads(prompt.removeprefix(CHAT))
-        return body
-    return {"messages": _said(prompt)}
 
 
 @dataclass(frozen=True)

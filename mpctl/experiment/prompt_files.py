@@ -236,6 +236,20 @@ def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any])
     return CHAT + json.dumps({"messages": list(messages), **settings}, sort_keys=True)
 
 
+def body_of(prompt: str) -> dict[str, Any]:
+    """The body of the request that a prompt of the workload stands for: its messages, tools and response format."""
+    if prompt.startswith(CHAT):
+        body: dict[str, Any] = json.loads(prompt.removeprefix(CHAT))
+        return body
+    return {"messages": [{"role": "user", "content": prompt}]}
+
+
+def asks_for_more_than_a_text(prompt: str) -> bool:
+    """Return whether a request brings tools, a response format or several messages."""
+    body = body_of(prompt)
+    return len(body["messages"]) > 1 or not body.keys().isdisjoint(("tools", "response_format"))
+
+
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpctl.experiment.answer_sets import body_of
 from mpctl.experiment.answers import Answer, Ask, Pair
 from mpctl.experiment.arm import NO_TEXT
 from mpctl.experiment.block import Block, Sample
 from mpctl.experiment.cell import Cell
+from mpctl.experiment.prompt_files import body_of
 
 _Key = tuple[str, str, int]  # arm, cell, round
 
@@ -47,19 +47,21 @@ class RoundAnswers:
     def pairs(self, baseline: Block, candidate: Block, prompts: Sequence[str], max_tokens: int) -> list[Pair]:
         """Return the pairs of one cell of a round that both arms answered; their texts are digests. Answers that an
         interrupted command has lost are known by their digests alone."""
-        arms = [self._answers(block, max_tokens) for block in (baseline, candidate)]
+        bodies = [body_of(prompt) for prompt in prompts]
+        arms = [self._answers(block, bodies, max_tokens) for block in (baseline, candidate)]
         pairs = []
-        for number, (prompt, *both) in enumerate(zip(prompts, *arms, strict=True)):
+        for number, (body, *both) in enumerate(zip(bodies, *arms, strict=True)):
             base, cand = both
             textless = base.text == cand.text == NO_TEXT and not (base.ids and cand.ids)
             if not base.error and not cand.error and not textless:
-                ask = Ask(baseline.cell.traffic, body_of(prompt), max_tokens, stream=True)
+                ask = Ask(baseline.cell.traffic, body, max_tokens, stream=True)
                 pairs.append(Pair(number, ask, base, cand))
         return pairs
 
-    def _answers(self, block: Block, max_tokens: int) -> list[Answer]:
+    def _answers(self, block: Block, bodies: Sequence[Mapping[str, Any]], max_tokens: int) -> list[Answer]:
         received = self._received.get((block.arm, block.cell.key, block.repeat)) or [_Received()] * len(block.samples)
-        return [_answer(mine, sample, max_tokens) for mine, sample in zip(received, block.samples, strict=True)]
+        answers = (_answer(mine, sample, max_tokens) for mine, sample in zip(received, block.samples, strict=True))
+        return [replace(answer, model=body.get("model", "")) for answer, body in zip(answers, bodies, strict=True)]
 
     def texts(self, pair: Pair, block: Block) -> str:
         """Return the text of an answer without ids; "" where it is not known any more."""

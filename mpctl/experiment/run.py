@@ -17,6 +17,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
+from mpctl.experiment.variants import Variant
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
 from mpctl.methods import Spec
 from mpctl.records import Record, decode, encode, form
@@ -62,6 +63,7 @@ class Burst(Record):
     newly_answered: int = 0
     new_error: str = ""
     stalls: tuple[float, ...] = ()
+    elsewhere: int = 0  # requests of other variants that both arms answered alike, which say something of this one, too
 
     @classmethod
     def of(cls, baseline: Sequence[Reply], candidate: Sequence[Reply]) -> Burst:
@@ -74,6 +76,11 @@ class Burst(Record):
         stalls = tuple(cand / typical for base, cand in times if cand > STALL * max(base, typical))
         return cls(len(pairs), better, len(worse), len(worse), better, next(iter(worse), ""), stalls)
 
+    @property
+    def answered_alike(self) -> int:
+        """Requests that neither arm failed."""
+        return self.requests - self.newly_failed - self.newly_answered
+
     def __add__(self, other: Burst) -> Burst:
         sums = {f.name: getattr(self, f.name) + getattr(other, f.name) for f in fields(self)}
         return Burst(**{**sums, "new_error": self.new_error or other.new_error})
@@ -83,13 +90,15 @@ class Burst(Record):
 class PromptSet:
     """``digest``: sha256 over the prompts in order; ``count``: distinct prompts; ``repeated``: prompts that occurred
     more than once in the source. Prefix caches and suffix decoding replay what they saw, so repeats flatter.
-    ``alike``: the share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
+    ``alike``: the share of prompts, 0..1, that share most of their sequences of words with an earlier one.
+    ``variant``: where the class is one."""
 
     name: str
     digest: str
     count: int
     repeated: int
     alike: float = 0.0
+    variant: Variant | None = None
 
 
 @dataclass(frozen=True)
@@ -176,6 +185,11 @@ class Run:
     def cells(self) -> tuple[Cell, ...]:
         """The cells measured, sorted."""
         return tuple(sorted({b.cell for b in self.blocks}))
+
+    @property
+    def shares_rounds(self) -> bool:
+        """True when every class is a variant, which shares the prompts of a round with the others."""
+        return all((known := self.prompts.get(b.cell.traffic)) and known.variant for b in self.blocks)
 
     def of_cell(self, cell: Cell) -> tuple[Block, ...]:
         """Return the blocks of one cell, in the order they were measured."""

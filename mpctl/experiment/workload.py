@@ -23,8 +23,9 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
+from mpctl.experiment.variants import Variant
 from mpctl.records import Record, form
-from mpctl.stats.sequential import FEWEST
+from mpctl.stats.sequential import FEWEST, FIRST_LOOK
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
 WARM_UP = 2  # prompts of a class that warm an arm up and are not measured
@@ -32,6 +33,7 @@ _MOST_ROUNDS, _FEWEST_ROUNDS, _PROMPTS = 48, 12, 96
 _COINS = 8  # tossed together
 _GRAM, _ALIKE = 3, 0.7
 _COMPARED, _WORDS, _PLACES = 200, 400, 20  # so that long prompts of one template take no second
+_COST = 1.5  # times the prompts of one class that its variants take together
 _FILL = 2  # requests of a block per request in flight, at least, so that the concurrency is reached
 
 
@@ -56,6 +58,7 @@ class Traffic:
     share: float = 1.0
     repeated: int = 0
     stored: StoredPrompts | None = None
+    variant: Variant | None = None  # of another class, with whose other variants it shares the rounds
 
     def __post_init__(self) -> None:
         check_traffic(self.name)
@@ -198,7 +201,14 @@ class Workload(Record):
 
     def requests_of(self, cell: Cell) -> int:
         """Prompts in one block of the cell."""
-        return self.requests if cell.rate is not None else max(self.requests, _FILL * cell.concurrency)
+        if self.variants:
+            return max(_alone(self.requests, cell) // self.variants, cell.concurrency if cell.rate is None else 1)
+        return _alone(self.requests, cell)
+
+    @property
+    def variants(self) -> int:
+        """Number of variants that share a round; 0 where the classes have none."""
+        return max((kind.variant.parts for kind in self.traffic if kind.variant), default=0)
 
     @property
     def most(self) -> int:
@@ -213,8 +223,11 @@ class Workload(Record):
     @property
     def default_rounds(self) -> int:
         """As many rounds as send 96 prompts, at most 48 and at least 12; fewer where there are not so many prompts."""
-        largest = max(self.requests_of(cell) for cell in self.cells)
+        largest = max(_alone(self.requests, cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
+        if self.variants:
+            per_round = self.variants * max(map(self.requests_of, self.cells))
+            wanted = max(int(_COST * wanted * largest) // per_round, FIRST_LOOK)
         allowed = self.rounds_allowed
         return wanted if allowed is None else max(min(wanted, allowed), FEWEST)
 
@@ -254,14 +267,19 @@ class Workload(Record):
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Names of the classes whose prompts are not at hand."""
-        return tuple(t.name for t in self.traffic if t.stored is not None)
+        """Names of the classes whose prompts are not at hand; in place of variants, of what they are variants of."""
+        absent = (t.variant.of if t.variant else t.name for t in self.traffic if t.stored is not None)
+        return tuple(dict.fromkeys(absent))
 
     def with_prompts(self, known: Callable[[str], tuple[str, ...] | None]) -> Workload:
-        """The workload with the prompts that ``known`` has for a class's name, where they are those recorded."""
+        """The workload with the prompts that ``known`` has for a class's name, where they are those recorded. Those of
+        a variant follow from its class's."""
 
         def filled(kind: Traffic) -> Traffic:
             prompts = known(kind.name) if kind.stored is not None else None
+            if prompts is None and kind.variant is not None and kind.stored is not None:
+                base = known(kind.variant.of)
+                prompts = None if base is None else kind.variant.prompts(base)
             return kind if prompts is None else kind.with_prompts(prompts)
 
         return replace(self, traffic=tuple(filled(kind) for kind in self.traffic))
@@ -306,6 +324,11 @@ class Workload(Record):
     def digest(self) -> str:
         """sha256 over everything that determines the requests."""
         return hashlib.sha256(json.dumps(self.to_record(), sort_keys=True).encode()).hexdigest()
+
+
+def _alone(requests: int, cell: Cell) -> int:
+    """Prompts in a block of a class that shares its rounds with no variant."""
+    return requests if cell.rate is not None else max(requests, _FILL * cell.concurrency)
 
 
 def _at_least(name: str, value: int, low: int) -> None:

@@ -395,6 +395,7 @@ class Analysis:
     round_answers: AnswerCheck | None = None
     accepted: tuple[str, ...] = ()
     earlier: int = 0  # measurements of the same pair
+    shared: bool = False  # every cell is a class that shares the prompts of a round with the others
 
     @classmethod
     def of(
@@ -446,6 +447,7 @@ class Analysis:
             round_answers=run.round_answers if run else None,
             accepted=run.accepted if run else (),
             earlier=earlier,
+            shared=run is not None and len(cells) > 1 and run.shares_rounds,
         )
 
     @property

@@ -15,8 +15,10 @@ from mpctl.experiment.answers import AnswerRule
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import Run
 from mpctl.experiment.users import UsersTraffic
+from mpctl.gate.advice import with_advice
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.policy import Policy
+from mpctl.gate.pooling import borrow
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 from mpctl.gate.rules import RULES, rule_named
 from mpctl.gate.rules.figures import is_beyond
@@ -40,7 +42,8 @@ def describe_rules() -> dict[str, tuple[str, str]]:
 def assess(analysis: Analysis) -> Verdict:
     """Judge every cell by every rule, and all cells together by their shares of the traffic."""
     cases = [Case(comparison, analysis) for comparison in analysis.cells]
-    return join(tuple(judge_cell(case, _judge_rules(case)) for case in cases), analysis)
+    cells = tuple(judge_cell(case, _judge_rules(case)) for case in cases)
+    return join(with_advice(cells, analysis), analysis)
 
 
 def _judge_rules(case: Case) -> tuple[RuleResult, ...]:
@@ -120,7 +123,8 @@ def _chances_of_cell(c: Comparison, verdict: CellVerdict, analysis: Analysis) ->
             promoted = 0.0
         elif rule is not None and rule.forecast and result.interval is not None and result.limit is not None:
             passes, fails = _chances_of_rule(c, rule, result, analysis)
-            elsewhere = rule.over_all_cells and analysis.overall is not None  # all cells together may show it
+            overall = rule.over_all_cells and analysis.overall is not None
+            elsewhere = overall and not analysis.shared  # all cells together may show it
             promoted, rejected = promoted if elsewhere else min(promoted, passes), max(rejected, fails)
         elif result.outcome is Outcome.UNDECIDED and _looks_bad(rule, result):
             rejected = max(rejected, LEAST_CHANCE)  # no forecast is made of it
@@ -136,15 +140,16 @@ def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
 
 def _chances_of_rule(c: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:
     """The chances that a rule about a mean over rounds passes, and that it fails, by the last planned round."""
-    figure = c.figures.get(f"{rule.figure}_ms" if result.unit == "ms" else rule.figure)
+    figure = c.figures.get(name := f"{rule.figure}_ms" if result.unit == "ms" else rule.figure)
     if figure is None or result.limit is None or (figure.ratio and result.limit <= 0):
         return 1.0, 1.0
     mean, limit = figure.trimmed, math.log(result.limit) if figure.ratio else result.limit
+    sign, to_pass, to_fail = 1.0, figure.stage.above, figure.stage.below
     if rule.direction is Direction.MINIMUM:
-        gap, to_pass, to_fail = mean.mean - limit, figure.stage.below, figure.stage.above
-    else:
-        gap, to_pass, to_fail = limit - mean.mean, figure.stage.above, figure.stage.below
+        sign, to_pass, to_fail = -1.0, figure.stage.below, figure.stage.above
+    borrowed = borrow(analysis, c, name)
+    passing = borrowed.mean if borrowed is not None else mean
     return (
-        chance_to_decide(figure.gap(gap), mean, analysis.planned, to_pass),
-        chance_to_decide(figure.gap(-gap), mean, analysis.planned, to_fail),
+        chance_to_decide(figure.gap(sign * (limit - passing.mean)), passing, analysis.planned, to_pass),
+        chance_to_decide(figure.gap(sign * (mean.mean - limit)), mean, analysis.planned, to_fail),
     )

@@ -80,7 +80,7 @@ class Decomposition:
             return None  # in an open loop the throughput follows the rate, however fast the engine is
         length, per_step = window.acceptance_length, window.tokens_per_step
         per_base_step = base.window.tokens_per_step if base.window else None
-        base_step, cand_step = _step_times(base, cand)
+        base_step, cand_step = step_times(base, cand)
         if not length or not per_step or not per_base_step or not base_step or not cand_step:
             return None
         bare = formatting.share(1.0 - (window.coverage or 0.0), 0)
@@ -119,8 +119,8 @@ class Decomposition:
         return cls(measured.value, length, tuple(parts), floor)
 
 
-def _step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float | None]:
-    """Mean time of a step of each arm, ms: by the engines' own count of steps, else time per token times tokens per
+def step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float | None]:
+    """Return the mean time of a step of each arm, ms: by the engines' own count of steps, else time per token times tokens per
     step, in which a short answer weighs as much as a long one."""
     windows = base.window, cand.window
     counted = [w.step_ms if w else None for w in windows]

@@ -27,6 +27,7 @@ class CellVerdict:
     needed: int | None = None  # requests per arm that would probably decide
     needed_s: float | None = None  # their time at the present rate, for both arms
     repeats: int | None = None  # rounds of a new measurement that they amount to
+    advice: str = ""  # what to do with the class, of a variant
 
     @property
     def reasons(self) -> tuple[str, ...]:

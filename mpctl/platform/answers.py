@@ -27,6 +27,7 @@ _ANSWER_S = 300.0  # of one answer on a busy engine
 _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # the scores of a long prompt: 100 bytes a token, 1,400 with 20 alternatives
 _FEWEST = 2  # alternatives of a token
 _ID = "token_id:"
+_RENDERED = ("model", "messages", "tools", "chat_template_kwargs")  # of a request, what its prompt's tokens follow from
 # Named, or the generation_config.json of one arm's model would set them for that arm alone.
 _NEUTRAL = {"top_k": 0, "min_p": 0.0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
@@ -66,13 +67,29 @@ def _tokenized(endpoint: Endpoint, pair: tuple[Ask, Answer]) -> Answer:
     ask, answer = pair
     if answer.ids or answer.error or not answer.text or answer.reasoning or answer.tool_calls:
         return answer
-    messages = {key: ask.body[key] for key in ("messages", "tools") if key in ask.body}
+    messages = {key: ask.body[key] for key in _RENDERED if key in ask.body}
     bodies = ({**messages, "add_generation_prompt": True}, {"prompt": answer.text, "add_special_tokens": False})
     try:
         prompt, ids = (tuple(map(int, _object(_post(endpoint, "/tokenize", body))["tokens"])) for body in bodies)
     except (_RefusedError, KeyError, TypeError, ValueError):
         return answer
     return replace(answer, prompt_ids=prompt, ids=ids, logprobs=(), best=(), alternatives=(), tokenized=True)
+
+
+def prompt_tokens(
+    endpoint: Endpoint, bodies: Sequence[Mapping[str, Any]], *, concurrency: int
+) -> tuple[tuple[int, ...] | None, ...]:
+    """Return the token ids of requests' prompts, by the engine's own template; None where it tells none."""
+
+    def ids(body: Mapping[str, Any]) -> tuple[int, ...] | None:
+        rendered = {key: body[key] for key in _RENDERED if key in body}
+        try:
+            tokens = _object(_post(endpoint, "/tokenize", {**rendered, "add_generation_prompt": True}))["tokens"]
+            return tuple(map(int, tokens))
+        except (_RefusedError, KeyError, TypeError, ValueError):
+            return None
+
+    return _at_once(ids, bodies, concurrency)
 
 
 def _at_once(act: Callable[[_Item], _Result], items: Iterable[_Item], concurrency: int) -> tuple[_Result, ...]:
@@ -97,7 +114,8 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
     try:
         received = _post(endpoint, "/v1/chat/completions", body)
         parts = _events(received) if ask.stream else [_object(received)]
-        answer = replace(_joined(parts, "delta" if ask.stream else "message"), seconds=monotonic() - started)
+        answer = _joined(parts, "delta" if ask.stream else "message")
+        answer = replace(answer, seconds=monotonic() - started, model=ask.body.get("model", ""))
         return answer if alternatives > _FEWEST else replace(answer, alternatives=())
     except _RefusedError as refused:
         return Answer(error=str(refused))
@@ -157,6 +175,7 @@ def _id(token: str) -> int:
 
 def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:
     body = {
+        **({"model": answer.model} if answer.model else {}),
         **_NEUTRAL,
         "prompt": [*answer.prompt_ids, *answer.ids],
         "max_tokens": 1,

@@ -59,7 +59,9 @@ def fenced(text: str, language: str = "") -> str:
 def _cells(cells: Sequence[CellReport]) -> str:
     shares = any(c.share is not None for c in cells)
     header = ["Traffic", "Load", *(["Share"] if shares else []), "Verdict", "Throughput ratio", "Tok/s", "TTFT", "TPOT"]
-    return _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
+    table = _table(header, [_cell(c, shares=shares) for c in cells], right=len(header) - 4)
+    advice = [f"{c.traffic}: {c.verdict.advice}" for c in cells if c.verdict.advice]
+    return f"{table}\n\n{_list(advice)}" if advice else table
 
 
 def _cell(cell: CellReport, *, shares: bool) -> list[str]:

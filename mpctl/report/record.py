@@ -113,6 +113,7 @@ def cell_record(comparison: Comparison, verdict: CellVerdict | None, *, share: f
         "share": share if share is not None or verdict is None else verdict.share,
         "outcome": verdict.outcome.value if verdict else None,
         "reasons": list(verdict.reasons) if verdict else [],
+        "advice": (verdict.advice if verdict else "") or None,
         "rules": _json(verdict.rules) if verdict else [],
         "throughputRatio": _json(comparison.throughput_ratio),
         "throughputRatioByRound": list(comparison.round_ratios),

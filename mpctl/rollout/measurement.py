@@ -17,12 +17,13 @@ from typing import Any, TypeVar
 
 from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
-from mpctl.experiment.answer_sets import OFF, QUICK, body_of
+from mpctl.experiment.answer_sets import OFF, QUICK
 from mpctl.experiment.answers import AnswerCheck, Ask
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
+from mpctl.experiment.prompt_files import body_of
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Reply, Run
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
@@ -190,23 +191,28 @@ class Measurement:
         if self.placement.users_set_load or not 0 < limit < 1:
             return
         rounds = min(FIRST_LOOK, self.workload.repeats)
-        for kind in self.workload.traffic:
+        kinds, variants = self.workload.traffic, self.workload.variants
+        for number, kind in enumerate(kinds * 2 if variants else kinds):  # variants share the requests, then the rest
+            parts = variants if number < len(kinds) and variants else 1
+            beside = self._variants_beside(kind.name)
             timed = rounds * min(self.workload.requests_of(c) for c in self.workload.cells if c.traffic == kind.name)
             while True:
                 sent, burst = len(self._replies(arms[-1], kind.name)), self.burst_of(kind.name)
                 if arms == (CANDIDATE,):
                     wanted = len(self._replies(BASELINE, kind.name)) - sent
                 else:
-                    count = burst.requests if len(arms) > 1 else sent + burst.requests
+                    count = burst.requests + burst.elsewhere
+                    if len(arms) == 1:
+                        count += sum(len(self._replies(arms[-1], name)) for name in (kind.name, *beside))
                     failed = (burst.newly_failed, burst.newly_answered)
                     wanted = (more_to_pass(*failed, count + timed - 1, limit, failing=False) or 0) - 1
                     if wanted <= 0 and self._warms_up(kind.name):
                         wanted = _LEVEL
-                    wanted = min(wanted, _MOST_SENT - sent)
+                    wanted = min(math.ceil(wanted / parts), _MOST_SENT - sent)
                 if wanted <= 0 or (sent and len(arms) > 1 and not burst.requests):
                     break
                 self._send_burst(arms, kind, sent, wanted)
-                if len(arms) == 1:
+                if len(arms) == 1 or parts > 1:
                     break
 
     def _warms_up(self, traffic: str) -> bool:
@@ -240,8 +246,16 @@ class Measurement:
     def burst_of(self, traffic: str) -> Burst:
         """The requests before the rounds that count for a class: its own, and those of the pass of answers."""
         answered = self._read(_BURST, Burst.from_record)
-        own = Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
+        others = [self._own_burst(name) for name in self._variants_beside(traffic)]
+        own = replace(self._own_burst(traffic), elsewhere=sum(other.answered_alike for other in others))
         return own + answered if answered else own
+
+    def _own_burst(self, traffic: str) -> Burst:
+        return Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
+
+    def _variants_beside(self, traffic: str) -> list[str]:
+        """The classes that share a class's rounds."""
+        return [kind.name for kind in self.workload.traffic if kind.variant and kind.name != traffic]
 
     def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
         self._prepare(arms)
@@ -346,7 +360,7 @@ class Measurement:
             mpctl_version=__version__,
             arms=self._conditions(),
             prompts={
-                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated, kind.alike)
+                kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated, kind.alike, kind.variant)
                 for kind in workload.traffic
             },
             shares=workload.shares,

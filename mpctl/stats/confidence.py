@@ -105,7 +105,11 @@ class Trimmed:
 def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the mean of one number per round, trimmed by the share ``trim`` at each end; its bounds are open while
     there are too few rounds."""
-    mean = Trimmed.of(values, trim, correlated=correlated)
+    return interval_of(Trimmed.of(values, trim, correlated=correlated), stage)
+
+
+def interval_of(mean: Trimmed, stage: Stage) -> Interval:
+    """Return a mean with its confidence interval."""
     to_low, to_high = (_half_width(mean, stage, alpha) for alpha in (stage.below, stage.above))
     low = None if to_low is None else mean.mean - to_low
     high = None if to_high is None else mean.mean + to_high
@@ -114,7 +118,11 @@ def mean_interval(values: Sequence[float], stage: Stage, trim: float = 0.0, corr
 
 def ratio_interval(logs: Sequence[float], stage: Stage, trim: float = 0.0, correlated: bool = False) -> Interval:
     """Return the geometric mean of ratios, given the mean logarithm of each round."""
-    mean = mean_interval(logs, stage, trim, correlated)
+    return exponential(mean_interval(logs, stage, trim, correlated))
+
+
+def exponential(mean: Interval) -> Interval:
+    """Return the interval of a ratio, given that of its logarithm."""
     low, high = (None if bound is None else _exp(bound) for bound in (mean.low, mean.high))
     return Interval(math.exp(mean.value), low, high, mean.n, mean.method, mean.level)
 

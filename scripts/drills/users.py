@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mpctl import bounded
-from mpctl.experiment.answer_sets import body_of
+from mpctl.experiment.prompt_files import body_of
 from mpctl.platform import http
 from mpctl.watch.reference import Reference
 from scripts.drills.rig import Rig

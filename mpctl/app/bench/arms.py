@@ -18,6 +18,7 @@ from mpctl.app.console import Console
 from mpctl.app.requests import BenchRequest, ServersRequest, SpeculationRequest
 from mpctl.app.session.base import Place, Session, interruptible, place_load, who
 from mpctl.app.session.open import open_session
+from mpctl.app.variants import adapters_named
 from mpctl.app.workload import Loader, loader_for
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -50,6 +51,7 @@ class Arms:
     target: Callable[[str], MeasuredEngine]
     speculates: bool = True  # the candidate is expected to
     running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
+    adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
     noise: Callable[[], MeasurementNoise | None] = lambda: None  # of an earlier rollout of the baseline's service
 
 
@@ -171,6 +173,7 @@ def open_side_by_side(
         meter=context.meter,
         load=loader_for(session),
         target=lambda name: target_of(context, *specs[name], name=f"the {name}"),
+        adapters=lambda: adapters_named(change.before.command),
         noise=lambda: recorded_noise(session),
         speculates=change.spec.config() is not None,
         running=lambda: running(session, context, arm, request.ready_timeout_s),

@@ -18,6 +18,7 @@ from mpctl.app.console import Console
 from mpctl.app.files import read_policy
 from mpctl.app.requests import BenchRequest
 from mpctl.app.session.base import Place, place_load, who
+from mpctl.app.variants import asks_for_variants, with_variants
 from mpctl.app.workload import describe_workload, read_workload
 from mpctl.errors import Conflict, InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -69,6 +70,10 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
     workload, policy = read_workload(request.measurement, arms.load), policy_of(request, speculates=arms.speculates)
+    if asks_for_variants(request.measurement):
+        running = arms.names if request.servers.url or request.candidate else (BASELINE,)
+        endpoints = [arms.target(name).endpoint for name in running]
+        workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     for kind in workload.traffic:
         if kind.repeated:
             console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")

@@ -15,6 +15,7 @@ from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_ro
 from mpctl.app.plan.predicted import choose_best, predict_rollout
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, place_load
+from mpctl.app.variants import adapters_named, asks_for_variants, with_variants
 from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
@@ -29,7 +30,7 @@ from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.steps.measure import target_of
+from mpctl.rollout.steps.measure import stored_workload, target_of
 
 
 def run(session: Session, request: RolloutRequest) -> OperationOutcome:
@@ -51,9 +52,10 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     change = prepare(session, request.speculation, load)
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
-    workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
     wanted = request.measurement
     session.load = place_load(wanted.load, wanted.load_pods, session.platform.name, unfinished=unfinished)
+    workload = _with_variants(session, request, workload, unfinished)
+    workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
     planner, prediction = RolloutPlanner(session, request, change, session.load), None
     fit = planner.fit_request(workload, unfinished, entries)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
@@ -165,6 +167,25 @@ def _with_method(session: Session, request: RolloutRequest, workload: Workload) 
     ratio = best.last.entry.prediction.throughput.text() if best.last else ""
     session.console.note(f"auto: {' '.join((best.method, *speculation.settings))}, predicted throughput ratio {ratio}")
     return replace(request, speculation=speculation)
+
+
+def _with_variants(
+    session: Session, request: RolloutRequest, workload: Workload, unfinished: Operation | None
+) -> Workload:
+    """The workload with the variants that the request asks for; an unfinished rollout has its own.
+
+    Raises:
+        InputError: something that is asked for is not served.
+    """
+    asked = request.measurement
+    if not asks_for_variants(asked):
+        return workload
+    stored = stored_workload(session.store, unfinished) if unfinished is not None else None
+    if stored is not None and stored.variants:
+        return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
+    with session.context() as context:
+        live = target_of(context, Arm(session.platform.read().text), None)
+        return with_variants(workload, asked, [live.endpoint], named=adapters_named(session.service().command))
 
 
 def _with_rounds(

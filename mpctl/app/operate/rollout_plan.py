@@ -18,7 +18,7 @@ from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import asks_for_more_than_a_text
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
@@ -174,7 +174,7 @@ class RolloutPlanner:
         rows = [f.id for f in change.findings if f.id.startswith(PREFIX) and f.severity != "note"]
         risks = {
             "requests bring tools or several turns": any(
-                prompt.startswith(CHAT) for kind in workload.traffic for prompt in kind.prompts
+                asks_for_more_than_a_text(prompt) for kind in workload.traffic for prompt in kind.prompts
             ),
             "the model is a hybrid": facts is not None and facts.shape is not None and facts.shape.hybrid,
             f"the engine has {', '.join(parsers)}": parsers,

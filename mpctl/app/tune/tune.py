@@ -27,6 +27,7 @@ from mpctl.app.tune.trials import (
     speculation_of,
     starting_field,
 )
+from mpctl.app.variants import asks_for_variants
 from mpctl.app.workload import describe_workload, loader_for, read_workload
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate.payoff.schedule import honours_schedule
@@ -71,6 +72,11 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     """
     measurement = request.bench.measurement
     bench = replace(request.bench, measurement=replace(measurement, time_limit_s=0.0))
+    if asks_for_variants(measurement):
+        raise InputError(
+            "cannot be combined with --contexts, --thinking and --adapters: a search measures one class at a time",
+            field="--tune",
+        )
     workload = read_workload(bench.measurement, loader_for(session))
     config: dict[str, Any] | None = session.service().speculation()
     serving = from_config(config)

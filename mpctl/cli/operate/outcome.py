@@ -79,6 +79,7 @@ def summary_rows(outcome: OperationOutcome) -> Iterator[list[str]]:
     several = len(outcome.cells) > 1
     figures = (f"{name} {estimate} ({interval})" for name, estimate, interval in outcome.figures)
     yield ["verdict", outcome.verdict.summary or outcome.verdict.outcome.value]
+    yield from ([c.cell.traffic, f"{c.outcome.value}: {c.advice}"] for c in outcome.verdict.cells if c.advice)
     yield ["candidate", ", ".join(figures) or "not measured"]
     yield ["drafts", "; ".join(_drafts(c, named=several) for c in outcome.cells) or "not measured"]
     yield ["serves now", plan.spec_text if promoted else f"{plan.baseline_text}, as before the rollout"]

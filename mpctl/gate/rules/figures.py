@@ -20,6 +20,7 @@ from mpctl import formatting
 from mpctl.experiment.arm import ArmSummary
 from mpctl.experiment.run import ArmConditions
 from mpctl.gate.analysis import SETTLED_FROM, ArmOrder, error_left
+from mpctl.gate.pooling import borrow
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult, judge_estimate
 from mpctl.stats.confidence import Interval
 from mpctl.stats.sequential import FEWEST, rounds_to_show
@@ -85,8 +86,15 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
     limit, unit = threshold.limit, threshold.unit
     if interval is None or not math.isfinite(interval.value):
         return RuleResult(Outcome.MISSING, f"{label} was not measured on both arms", None, limit, None, n, unit)
-    outcome = threshold.outcome(interval)
-    needed, advice = (None, "") if outcome is not Outcome.UNDECIDED else more_needed(case, threshold, interval)
+    outcome, advice = threshold.outcome(interval), ""
+    needed = None
+    if outcome is Outcome.UNDECIDED:
+        needed, advice = more_needed(case, threshold, interval)
+        borrowed = None if threshold.rule.over_all_cells else borrow(case.analysis, c, threshold.figure)
+        if borrowed is not None and threshold.outcome(borrowed.interval) is Outcome.PASS:
+            outcome, needed = Outcome.PASS, None
+            together = formatting.in_unit(borrowed.interval.value, unit), formatting.bounds(borrowed.interval, unit)
+            advice = f"; {together[0]} ({together[1]}) with what the other classes show"
     if outcome is Outcome.PASS and (stalls := contradicting_stalls(case, threshold)):
         outcome, advice = Outcome.UNDECIDED, stalls
     text = (
@@ -276,9 +284,17 @@ def _judge_time_per_token(case: Case, rule: Rule) -> RuleResult:
     estimate is a gain."""
     threshold = threshold_of(case, rule)
     alone, overall, limit = judge_threshold(case, threshold), case.analysis.overall, threshold.limit
+    borrowed = borrow(case.analysis, case.comparison, threshold.figure)
+    estimate = alone.value if borrowed is None else borrowed.interval.value
     if case.analysis.earlier:
         alone = replace(alone, message=f"{alone.message}; {_repetition(case.analysis.earlier)}")
-    if alone.outcome is not Outcome.UNDECIDED or overall is None or alone.value is None or alone.value >= limit:
+    if (
+        alone.outcome is not Outcome.UNDECIDED
+        or overall is None
+        or alone.value is None
+        or estimate is None
+        or estimate >= limit
+    ):
         return alone
     if not overall.below(limit, strictly=True) or contradicting_stalls(case, threshold):
         return alone

@@ -156,8 +156,7 @@ class LocalMeter:
             CounterError: /metrics does not answer.
         """
         version = _get_json(endpoint, "/version").get("version")
-        served = _get_json(endpoint, "/v1/models").get("data") or [{}]
-        model = served[0] if isinstance(served, list) and isinstance(served[0], dict) else {}
+        model = next(iter(served_models(endpoint).values()), {})
         root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
         pool = _POOL.search(metrics)
@@ -201,6 +200,13 @@ class LocalMeter:
             sent = self.client.send(server.endpoint, LoadOrder(prompts, cell, pace.tokens), None)
             truth = [record for record in server.truth() if record["number"] >= 0]
         return calibrate(sent.result, truth, pace, concurrency, pods=server.pods)
+
+
+def served_models(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
+    """The records of the models that an engine lists, by the names that requests carry; an adapter has a parent."""
+    listed = _get_json(endpoint, "/v1/models").get("data")
+    records = listed if isinstance(listed, list) else []
+    return {str(record.get("id")): record for record in records if isinstance(record, dict)}
 
 
 def read_counters(endpoint: Endpoint) -> Counters:

@@ -88,6 +88,7 @@ def made() -> dict[str, Any]:
         share=_NUMBER,
         outcome=_or_null({"enum": _VERDICTS}),
         reasons=_list(_TEXT),
+        advice=_or_null(_TEXT),
         rules=_list(rules),
         throughputRatio=_or_null(of(Interval)),
         throughputRatioByRound=_list({"type": "number"}),
@@ -148,7 +149,7 @@ def _object(kind: type, definitions: dict[str, Any]) -> dict[str, Any]:
     return _closed(" ".join((inspect.getdoc(kind) or "").split()), **properties)
 
 
-_PLAIN = {str: "string", float: "number", int: "integer", type(None): "null"}
+_PLAIN = {bool: "boolean", str: "string", float: "number", int: "integer", type(None): "null"}
 
 
 def _schema(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,99 @@
+"""Variants of a class of traffic: its prompts at another length, with thinking on or off, or for a LoRA adapter.
+
+The prompts of the class are divided among its variants, so that no prompt is sent twice. A long prompt begins with
+passages of the built-in files and reports and ends with the prompt itself. A passage occurs in it once, and each prompt
+begins with another one: a lookup finds no copy of what is asked for but its own, and no prefix cache helps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from mpctl.errors import InputError
+from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
+from mpctl.records import Record
+
+_SOURCES = ("edits", "rag")  # the sets whose prompts bring a file or a report of their own
+_KILO = 1024
+
+
+@dataclass(frozen=True)
+class Variant(Record):
+    """``of``: the class, whose prompts have the sha256 ``digest``; every ``parts``-th of them, from ``part`` on, is of
+    this variant. ``context``: tokens of a prompt with its answer, 0 for prompts as they are; ``characters``: of such a
+    prompt. ``thinking``: None where the chat template decides. ``adapter``: the name under which a LoRA adapter, or
+    the model itself beside adapters, is served; empty where nothing was asked."""
+
+    of: str
+    digest: str
+    part: int = 0
+    parts: int = 1
+    context: int = 0
+    characters: int = 0
+    thinking: bool | None = None
+    adapter: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the class of traffic: ``edits-8k-thinking-sql``."""
+        length = f"{self.context // _KILO}k" if self.context and not self.context % _KILO else str(self.context or "")
+        thinking = {None: "", True: "thinking", False: "direct"}[self.thinking]
+        adapter = re.sub(r"[^a-z0-9]+", "-", self.adapter.lower()).strip("-")
+        adapter = re.sub(r"-r(?=[0-9e-]+$)", "-rank", adapter)  # "-r16" would read as a rate
+        return "-".join(filter(None, (self.of, length, thinking, adapter)))
+
+    def prompts(self, base: tuple[str, ...]) -> tuple[str, ...]:
+        """The variant's prompts, of those of its class.
+
+        Raises:
+            InputError: a conversation is to get longer, which only a text can.
+        """
+        numbered = range(self.part, len(base), self.parts)
+        return tuple(self._sent(_lengthened(base[n], n, self.characters, self.of)) for n in numbered)
+
+    def _sent(self, prompt: str) -> str:
+        overrides: dict[str, Any] = {"model": self.adapter} if self.adapter else {}
+        if self.thinking is not None:
+            overrides["chat_template_kwargs"] = {"enable_thinking": self.thinking}
+        return CHAT + json.dumps({**body_of(prompt), **overrides}, sort_keys=True) if overrides else prompt
+
+
+def most_characters() -> int:
+    """Characters of all passages, of which a prompt has each at most once."""
+    return sum(map(len, _passages()))
+
+
+@lru_cache(maxsize=1)
+def _passages() -> tuple[str, ...]:
+    """The files and reports of the built-in sets, those of both in turns."""
+    texts = ((built_in_prompts(name) or ((), 0))[0] for name in _SOURCES)
+    return tuple(text.partition("\n\n")[2] for both in zip(*texts, strict=True) for text in both)
+
+
+def _lengthened(prompt: str, number: int, characters: int, name: str) -> str:
+    """The prompt behind as many passages as make it ``characters`` long; their order follows from its number."""
+    if not characters:
+        return prompt
+    if prompt.startswith(CHAT):
+        raise InputError(
+            f"{name} has conversations, which cannot be lengthened",
+            field="--contexts",
+            hint="give prompts of that length with --prompts NAME=FILE",
+        )
+    passages, room, chosen = _passages(), characters - len(prompt), list[str]()
+    first = number % len(passages)
+    order = sorted(range(len(passages)), key=lambda n: (n != first, hashlib.sha256(b"%d %d" % (number, n)).digest()))
+    for passage in (passages[n] for n in order):
+        if room <= len("\n\n"):
+            break
+        if passage in prompt:
+            continue
+        paragraph = f"{passage}\n\n"
+        chosen.append(paragraph if len(paragraph) <= room else f"{passage[: room - 2].rpartition(' ')[0]}\n\n")
+        room -= len(paragraph)
+    return "".join((*chosen, prompt))
