@@ -197,7 +197,7 @@ class MeasurementRequest:
         type=Contexts(),
         unused=(),
         metavar="N[k][,N[k]...]",
-        help="Lengths of a prompt with its answer in tokens, such as 2k,8k; each gets a verdict (docs/how-to/bench.md).",
+        help="Lengths in tokens, prompt and answer, each with a verdict: 2k,8k (default: the prompts as they are).",
     )
     thinking: str | None = _measurement(
         "--thinking",

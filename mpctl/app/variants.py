@@ -194,7 +194,7 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
     shortest = most(0, base.count)
     if shortest > wanted:
         raise InputError(
-            f"prompts of {base.name} have up to {shortest} tokens, and {variant.context} leave {wanted} beside an answer",
+            f"prompts of {base.name} have up to {shortest} tokens, and {variant.context} leave {wanted}",
             field="--contexts",
             hint="ask for longer contexts, lower --max-tokens, or take shorter prompts such as --prompts fresh",
         )

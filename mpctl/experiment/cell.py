@@ -1,6 +1,6 @@
 """A cell: one class of traffic at one load and temperature.
 
-Figures of different cells are never pooled: speculation that doubles the speed of one request at a time may halve that
+Figures of different cells are not pooled: speculation that doubles the speed of one request at a time may halve that
 of thirty-two, and results for edits do not transfer to chat.
 """
 

@@ -17,8 +17,8 @@ from mpctl.errors import InputError
 from mpctl.experiment.answers import AnswerCheck
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block, require_figures
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.variants import Variant
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
+from mpctl.experiment.variants import Variant
 from mpctl.methods import Spec
 from mpctl.records import Record, decode, encode, form
 from mpctl.stats.sequential import MOST_LOOKS

@@ -120,8 +120,8 @@ class Decomposition:
 
 
 def step_times(base: ArmSummary, cand: ArmSummary) -> tuple[float | None, float | None]:
-    """Return the mean time of a step of each arm, ms: by the engines' own count of steps, else time per token times tokens per
-    step, in which a short answer weighs as much as a long one."""
+    """Return the mean time of a step of each arm, ms: by the engines' own count of steps, else time per token times
+    tokens per step, in which a short answer weighs as much as a long one."""
     windows = base.window, cand.window
     counted = [w.step_ms if w else None for w in windows]
     if None not in counted:

@@ -9,6 +9,7 @@ import json
 import pytest
 
 from mpctl.app.bench.recorded import read_run
+
 from .conftest import DEMO, LAX, Mpctl, environment_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # three minutes of a real engine

@@ -17,15 +17,16 @@ _QUEUE_FACTOR = 10  # requests of a block for each that is in flight
 def _judge_errors(case: Case, rule: Rule) -> RuleResult:
     c, limit = case.comparison, case.policy.max_failed_excess
     arm, burst = c.candidate, c.burst
-    n = arm.requests + burst.requests + burst.elsewhere
+    earlier = burst.requests + burst.elsewhere
+    n = arm.requests + earlier
     if not arm.requests:
         return RuleResult(Outcome.MISSING, "no request was sent to the candidate")
     worse, better = c.newly_failed + burst.newly_failed, c.newly_answered + burst.newly_answered
     interval = excess_interval(worse, better, n)
-    before = f", {burst.requests + burst.elsewhere} of them before the rounds" if burst.requests else ""
+    before = f", {earlier} of them before the rounds" if earlier else ""
     text = (
         f"{arm.failed + burst.candidate_failed} of {n} requests failed, {c.baseline.failed + burst.baseline_failed} of "
-        f"{c.baseline.requests + burst.requests + burst.elsewhere} on the baseline{before}; {formatting.share(interval.value)} more, "
+        f"{c.baseline.requests + earlier} on the baseline{before}; {formatting.share(interval.value)} more, "
         f"{formatting.confidence(interval, 'share')} (at most {formatting.limit(limit, 'share')})"
     )
 
