@@ -218,8 +218,8 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
 
 def _require_cost(alone: Workload, divided: Workload) -> None:
     """Refuse variants that even the fewest rounds cannot measure at the cost of one and a half classes."""
-    one = replace(alone, repeats=1)
-    most = 1.5 * one.default_rounds * one.per_round
+    single = replace(alone, repeats=1)
+    most = 1.5 * single.default_rounds * single.per_round
     if divided.per_round * FIRST_LOOK > most:
         raise InputError(
             f"{divided.variants} variants in {FIRST_LOOK} rounds take {divided.per_round * FIRST_LOOK} prompts, and "

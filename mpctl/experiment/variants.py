@@ -19,6 +19,7 @@ from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
 from mpctl.records import Record
 
 _SOURCES = ("edits", "rag")  # the sets whose prompts bring a file or a report of their own
+_OF_CODE = ("edits", "fresh")  # they get files first, and reports when these run out; others the other way round
 _KILO = 1024
 
 
@@ -65,14 +66,21 @@ class Variant(Record):
 
 def most_characters() -> int:
     """Characters of all passages, of which a prompt has each at most once."""
-    return sum(map(len, _passages()))
+    return sum(len(passage) for name in _SOURCES for passage in passages_of(name))
 
 
-@lru_cache(maxsize=1)
-def _passages() -> tuple[str, ...]:
-    """The files and reports of the built-in sets, those of both in turns."""
-    texts = ((built_in_prompts(name) or ((), 0))[0] for name in _SOURCES)
-    return tuple(text.partition("\n\n")[2] for both in zip(*texts, strict=True) for text in both)
+@lru_cache(maxsize=len(_SOURCES))
+def passages_of(name: str) -> tuple[str, ...]:
+    """The files or the reports of a built-in set."""
+    texts, _ = built_in_prompts(name) or ((), 0)
+    return tuple(text.partition("\n\n")[2] for text in texts)
+
+
+def _shuffled(passages: tuple[str, ...], number: int) -> list[str]:
+    """The passages in an order of the prompt's own; another one is first for each prompt."""
+    first = number % len(passages)
+    order = sorted(range(len(passages)), key=lambda n: (n != first, hashlib.sha256(b"%d %d" % (number, n)).digest()))
+    return [passages[n] for n in order]
 
 
 def _lengthened(prompt: str, number: int, characters: int, name: str) -> str:
@@ -85,10 +93,9 @@ def _lengthened(prompt: str, number: int, characters: int, name: str) -> str:
             field="--contexts",
             hint="give prompts of that length with --prompts NAME=FILE",
         )
-    passages, room, chosen = _passages(), characters - len(prompt), list[str]()
-    first = number % len(passages)
-    order = sorted(range(len(passages)), key=lambda n: (n != first, hashlib.sha256(b"%d %d" % (number, n)).digest()))
-    for passage in (passages[n] for n in order):
+    room, chosen = characters - len(prompt), list[str]()
+    sources = _SOURCES if name in _OF_CODE else _SOURCES[::-1]
+    for passage in (passage for source in sources for passage in _shuffled(passages_of(source), number)):
         if room <= len("\n\n"):
             break
         if passage in prompt:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from mpctl import formatting
 from mpctl.experiment.variants import Variant
 from mpctl.gate.analysis import Analysis, Comparison
 from mpctl.gate.decomposition import step_times
 from mpctl.gate.rule import Outcome
-
-if TYPE_CHECKING:
-    from mpctl.gate.verdict import CellVerdict
+from mpctl.gate.verdict import CellVerdict
 
 
 def with_advice(cells: tuple[CellVerdict, ...], analysis: Analysis) -> tuple[CellVerdict, ...]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
-from mpctl.experiment.variants import Variant, _passages
+from mpctl.experiment.variants import Variant, passages_of
 from mpctl.experiment.workload import Traffic, Workload
 
 EDITS = built_in_prompts("edits")[0]
@@ -49,13 +49,13 @@ def test_a_long_prompt_ends_with_the_prompt_and_holds_no_passage_twice(base, cha
         original = base[16 * number]
         assert characters - 1_200 <= len(prompt) <= characters
         assert prompt.endswith(f"\n\n{original}")
-        assert max(prompt.count(passage) for passage in _passages()) == 1
+        assert max(prompt.count(passage) for name in ("edits", "rag") for passage in passages_of(name)) == 1
     assert len({prompt[:60] for prompt in prompts}) == len(prompts)  # nothing for a prefix cache
 
 
 def test_long_prompts_are_the_same_in_every_process():
     long_prompts = Variant("edits", "", characters=5_000).prompts(EDITS[:3])
-    assert Traffic("edits", long_prompts).digest()[:16] == "b47f31c59a222b1e"
+    assert Traffic("edits", long_prompts).digest()[:16] == "dfeff2478af7df3c"
 
 
 def test_thinking_and_adapter_are_fields_of_the_request():
