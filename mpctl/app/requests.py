@@ -197,19 +197,19 @@ class MeasurementRequest:
         type=Contexts(),
         unused=(),
         metavar="N[k][,N[k]...]",
-        help="Lengths in tokens, prompt and answer, each with a verdict: 2k,8k (default: the prompts as they are).",
+        help="Lengths in tokens, answer included, each with a verdict.",
     )
     thinking: str | None = _measurement(
         "--thinking",
         type=("on", "off", "both"),
-        help="Let the chat template think or not; with both, each gets a verdict (default: the template's own).",
+        help="Thinking on or off; both: each with a verdict.",
     )
     adapters: tuple[str, ...] = _measurement(
         "--adapters",
         type=Names(),
         unused=(),
         metavar="all|NAME[,NAME...]",
-        help="Served LoRA adapters, each with a verdict; all: the model and every adapter (default: the model alone).",
+        help="Served LoRA adapters, each with a verdict.",
     )
     concurrency: tuple[int, ...] = _measurement(
         "--concurrency",

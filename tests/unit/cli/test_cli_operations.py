@@ -70,6 +70,9 @@ ROLLOUTS = [
     (["--reuse-prompts", "--no-calibrate"], measured(reuse_prompts=True, calibrate=False)),
     (["--workload", "log.jsonl"], measured(workloads=("log.jsonl",))),
     (["--load-pods", "4"], measured(load_pods=4)),
+    (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
+    (["--thinking", "both"], measured(thinking="both")),
+    (["--adapters", "sql,law"], measured(adapters=("sql", "law"))),
     (["--accept-difference", "device"], measured(accepted_differences=("device",))),
     (["--load", "local", "--policy", "p.yaml"], measured(load="local", policy="p.yaml")),
     (
