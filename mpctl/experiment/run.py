@@ -188,8 +188,8 @@ class Run:
 
     @property
     def shares_rounds(self) -> bool:
-        """True when every class is a variant, which shares the prompts of a round with the others."""
-        return all((known := self.prompts.get(b.cell.traffic)) and known.variant for b in self.blocks)
+        """True when the classes are variants, which share the prompts of a round."""
+        return any(known.variant and known.variant.parts > 1 for known in self.prompts.values())
 
     def of_cell(self, cell: Cell) -> tuple[Block, ...]:
         """Return the blocks of one cell, in the order they were measured."""

@@ -26,14 +26,15 @@ class Borrowed:
 
 
 def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | None:
-    """Return a figure of a class with what it borrows; None where classes do not share rounds, or where one of them
-    lacks the figure in a round."""
-    figures = [c.figures.get(name) for c in analysis.cells]
+    """Return a figure of a class with what it borrows from other variants of its class under the same load; None where
+    there are none, or where one of them lacks the figure in a round."""
+    if not analysis.shared:
+        return None
+    group = _group(analysis, comparison)
+    figures = [c.figures.get(name) for c in analysis.cells if _group(analysis, c) == group]
     figure = comparison.figures.get(name)
     present = [f for f in figures if f is not None]
-    if not analysis.shared or figure is None or len(present) < len(figures):
-        return None
-    if len({len(f.values) for f in present}) > 1:
+    if figure is None or len(present) < len(figures) or len(present) < 2 or len({len(f.values) for f in present}) > 1:
         return None
     rounds = [math.fsum(values) / len(values) for values in zip(*(f.values for f in present), strict=True)]
     joint = Trimmed.of(rounds, figure.trim, correlated=figure.correlated)
@@ -42,6 +43,12 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
         return None
     interval = interval_of(mean, figure.stage)
     return Borrowed(mean, figure.allowed(exponential(interval) if figure.ratio else interval))
+
+
+def _group(analysis: Analysis, comparison: Comparison) -> tuple[object, ...]:
+    """What cells have in common that borrow from each other: their class and their load."""
+    known, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
+    return known and known.variant and known.variant.of, cell.concurrency, cell.rate, cell.temperature
 
 
 def partial_pool(own: Trimmed, others: Sequence[Trimmed], joint: Trimmed) -> Trimmed | None:

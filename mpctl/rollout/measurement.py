@@ -254,8 +254,9 @@ class Measurement:
         return Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
 
     def _variants_beside(self, traffic: str) -> list[str]:
-        """The classes that share a class's rounds."""
-        return [kind.name for kind in self.workload.traffic if kind.variant and kind.name != traffic]
+        """The other variants of a variant's class."""
+        classes = {kind.name: kind.variant.of for kind in self.workload.traffic if kind.variant}
+        return [name for name, of in classes.items() if name != traffic and of == classes.get(traffic)]
 
     def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
         self._prepare(arms)

@@ -75,6 +75,17 @@ def test_a_class_borrows_all_from_its_like_and_little_from_others():
     assert partial_pool(replace(own, count=1), [other], joint) is None
 
 
+def test_a_class_borrows_nothing_from_another_class_or_load():
+    others = {name: replace(v, of=name) for name, v in VARIANTS.items()}
+    verdict = verdict_of([0.75] * 4, names=others)
+    assert not [r for r in verdict.rules if "other classes" in r.message]
+    run = run_of([0.75] * 4)
+    loads = dict(zip(VARIANTS, (1, 2, 4, 8), strict=True))
+    blocks = (replace(b, cell=replace(b.cell, concurrency=loads[b.cell.traffic])) for b in run.blocks)
+    verdict = judge_run(replace(run, blocks=tuple(blocks)))[1]
+    assert not [r for r in verdict.rules if "other classes" in r.message]
+
+
 def test_each_class_is_told_what_to_do():
     slow_adapter = verdict_of([0.7, 2.2, 0.7, 2.2])
     advice = {cell.cell.traffic: cell.advice for cell in slow_adapter.cells}
