@@ -186,11 +186,6 @@ class Run:
         """The cells measured, sorted."""
         return tuple(sorted({b.cell for b in self.blocks}))
 
-    @property
-    def shares_rounds(self) -> bool:
-        """True when the classes are variants, which share the prompts of a round."""
-        return any(known.variant and known.variant.parts > 1 for known in self.prompts.values())
-
     def of_cell(self, cell: Cell) -> tuple[Block, ...]:
         """Return the blocks of one cell, in the order they were measured."""
         return tuple(b for b in self.blocks if b.cell == cell)

@@ -395,7 +395,6 @@ class Analysis:
     round_answers: AnswerCheck | None = None
     accepted: tuple[str, ...] = ()
     earlier: int = 0  # measurements of the same pair
-    shared: bool = False  # every cell is a class that shares the prompts of a round with the others
 
     @classmethod
     def of(
@@ -447,8 +446,12 @@ class Analysis:
             round_answers=run.round_answers if run else None,
             accepted=run.accepted if run else (),
             earlier=earlier,
-            shared=run is not None and len(cells) > 1 and run.shares_rounds,
         )
+
+    @property
+    def shared(self) -> bool:
+        """True when classes are variants, which share the prompts of a round."""
+        return any(known.variant and known.variant.parts > 1 for known in self.prompts.values())
 
     @property
     def stages(self) -> Stages:
