@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, open_cluster_training
+from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, weights_uri
+from mpctl.app.operate.training import open_training as open_service_training
 from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session
 from mpctl.app.workload import prompts_of
@@ -68,17 +69,17 @@ class Training(Protocol):
 
 @dataclass(frozen=True)
 class PolicyTraining:
-    """Trains the draft that a plan promoted as a policy says, in the cluster of its service."""
+    """Trains the draft that a plan promoted as a policy says, where its service runs."""
 
     session: Session
     request: DraftTrainRequest
     k: int | None
-    cluster: ServiceTraining
+    service: ServiceTraining
 
     @property
     def trainer(self) -> HeadTrainer:
-        """The trainer of the cluster."""
-        return self.cluster.trainer
+        """What trains for the service."""
+        return self.service.trainer
 
     @property
     def gpu_hours(self) -> float:
@@ -88,7 +89,7 @@ class PolicyTraining:
     def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
         """Return the order with the settings of the stale draft, whatever serves now."""
         order, split = new_order(self.session, self.request, name, salt)
-        return self.cluster.complete(replace(order, k=self.k or order.k)), split
+        return self.service.complete(replace(order, k=self.k or order.k)), split
 
     def target(self) -> Target:
         """Return the target by its name; its weights are not read from here."""
@@ -96,22 +97,18 @@ class PolicyTraining:
         return Target(self.session.target_of(service) or "", str(service.command.get("revision") or ""))
 
     def draft(self, name: str) -> str:
-        """Return the head's folder on its claim."""
-        from mpctl.platform.kubernetes.training_job.manifest import object_name
-
-        return f"pvc://{object_name(name)}/drafts/{name}/head"
+        """Return where its weights lie."""
+        return weights_uri(self.session, name)
 
     def close(self) -> None:
         """End port-forwards."""
-        self.cluster.trainer.close()
+        self.service.trainer.close()
 
 
 def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> Training | None:
-    """Return what trains the draft of a plan; None where the policy names no trainer, or no cluster could run it."""
-    from mpctl.app.session.cluster import ClusterSession
-
+    """Return what trains the draft of a plan; None where the policy names no trainer."""
     spec = promotion.spec
-    if not policy.trainer or spec is None or not isinstance(session, ClusterSession):
+    if not policy.trainer or spec is None:
         return None
     request = DraftTrainRequest(
         method=spec.method,
@@ -123,7 +120,7 @@ def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> T
         queue=policy.queue,
         storage_class=policy.storage_class,
     )
-    return PolicyTraining(session, request, spec.k, open_cluster_training(session, request))
+    return PolicyTraining(session, request, spec.k, open_service_training(session, request))
 
 
 @dataclass(frozen=True)
