@@ -22,8 +22,10 @@ class Objects:
     def __init__(self, *lost):
         self.stored, self.lost, self.writes = {}, set(lost), []
 
-    def create(self, kind, body):
+    def create(self, kind, body, *, dry_run=False):
         key = kind.name, body["metadata"]["name"]
+        if dry_run:
+            return {**copy.deepcopy(body), "metadata": {**body["metadata"], "uid": "none"}}
         if key in self.stored:
             raise AlreadyExists("exists")
         record = copy.deepcopy(body)
@@ -73,7 +75,7 @@ def test_another_order_of_the_same_name_gets_no_job():
     first = trainer_of(client)
     first.submit(order_of(), PROMPTS)
     del client.stored["Job", "mpctl-draft-qwen-7"]  # the first command was killed before it
-    with pytest.raises(Conflict, match="another command has submitted qwen-7"):
+    with pytest.raises(Conflict, match="has another order of qwen-7"):
         trainer_of(client).submit(order_of(("third prompt",)), PROMPTS)
 
 
@@ -82,6 +84,34 @@ def test_a_claim_of_another_is_not_taken():
     client.stored["PersistentVolumeClaim", "mpctl-draft-qwen-7"] = {"metadata": {"name": "mpctl-draft-qwen-7"}}
     with pytest.raises(Conflict, match="PersistentVolumeClaim ml/mpctl-draft-qwen-7 exists and has other labels"):
         trainer_of(client).submit(order_of(), PROMPTS)
+
+
+@pytest.mark.parametrize("prepared", ["container", "programs"])
+def test_a_job_or_programs_that_somebody_prepared_get_no_prompts(prepared):
+    client = Objects()
+    uid = trainer_of(client).submit(order_of(), PROMPTS)
+    if prepared == "programs":
+        client.stored["ConfigMap", "mpctl-draft-qwen-7-order"]["data"]["stage.py"] = "theirs()"
+    else:
+        (container,) = client.stored["Job", "mpctl-draft-qwen-7"]["spec"]["template"]["spec"]["containers"]
+        container["envFrom"] = [{"secretRef": {"name": "hers"}}]
+    trainer = trainer_of(client)
+    assert trainer.submit(order_of(), PROMPTS) == uid
+    assert trainer._lines == {}
+    same = trainer_of(Objects())
+    assert same._lines.keys() == set() and same.submit(order_of(), PROMPTS) in same._lines
+
+
+def test_a_job_that_its_queue_placed_and_started_gets_its_prompts():
+    client = Objects()
+    uid = trainer_of(client).submit(order_of(), PROMPTS)
+    job = client.stored["Job", "mpctl-draft-qwen-7"]
+    job["spec"]["suspend"] = False
+    job["spec"]["template"]["spec"]["nodeSelector"] = {"pool": "reserved"}
+    job["spec"]["template"]["metadata"]["labels"]["kueue.x-k8s.io/podset"] = "main"
+    trainer = trainer_of(client)
+    trainer.submit(order_of(), PROMPTS)
+    assert uid in trainer._lines
 
 
 def status_of(pod_status, **job_status):

@@ -6,6 +6,7 @@ was created before a command was killed is found by the next one, which creates 
 
 from __future__ import annotations
 
+import copy
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, POD, ObjectKind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
-from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, pod_problem
+from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, is_same, pod_problem
 from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name
 
 CARD_FILE = "card.json"
@@ -49,6 +50,7 @@ class JobTrainer:
         self._objects, self._sleep = objects, sleep
         self._forwards = Forwards(client, namespace)
         self._lines: dict[str, str] = {}  # prompts that a Job's pod still has to get, by the Job's uid
+        self._foreign: set[str] = set()  # uids of Jobs that get none
 
     # Orders and heads
 
@@ -81,26 +83,47 @@ class JobTrainer:
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:
         """Create what is missing of the order's objects; return its Job's uid. :meth:`status` sends the prompts as soon
-        as the Job's pod waits for them.
+        as the Job's pod waits for them. A Job that is not what a new one would be gets none.
 
         Raises:
             Conflict: an object of that name is not the order's.
             MpctlError: an object cannot be created.
         """
+        claim, config, wanted = self._objects(order)
         job = self._job(order.name)
+        is_ours = job is None or self._is_ours(job, wanted, config)
         if job is None:
-            claim, config, job = self._objects(order)
             owner = self._created(CLAIM, claim)["metadata"]
             reference = {"apiVersion": "v1", "kind": CLAIM.name, "name": owner["name"], "uid": owner["uid"]}
-            for body in (config, job):
+            for body in (config, wanted):
                 body["metadata"]["ownerReferences"] = [reference]  # what deletes the claim deletes them, too
             existing = self._created(CONFIG_MAP, config)
-            if (existing.get("data") or {}).get(ORDER) != config["data"][ORDER]:
-                raise Conflict(f"another command has submitted {order.name}", hint="run the same command again")
-            job = self._created(JOB, job)
+            if existing.get("data") != config["data"]:
+                raise Conflict(
+                    f"ConfigMap {self._namespace}/{config['metadata']['name']} has another order of {order.name}, or "
+                    "programs of another version of mpctl",
+                    hint="run the same command again, or purge the head",
+                )
+            job = self._created(JOB, wanted)
+            is_ours = self._is_ours(job, wanted, config)
         uid = str(job["metadata"]["uid"])
-        self._lines[uid] = prompt_lines(prompts)
+        if is_ours:
+            self._lines[uid] = prompt_lines(prompts)
+        else:
+            self._foreign.add(uid)
         return uid
+
+    def _is_ours(self, job: Json, wanted: Json, config: Json) -> bool:
+        """Return whether an existing Job is what the API server would make of a new one, with the same programs: one
+        that somebody prepared gets no prompts. False on a cluster whose admission takes no dry run."""
+        probe = {**wanted, "metadata": {**wanted["metadata"], "name": f"{wanted['metadata']['name']}-probe"}}
+        name, head = config["metadata"]["name"], config["metadata"]["labels"][names.HEAD_LABEL]
+        programs = [item.get("data") for item in self._list(CONFIG_MAP, head) if item["metadata"]["name"] == name]
+        try:
+            stored = self._client.create(JOB, probe, dry_run=True)
+        except MpctlError:
+            return False
+        return programs == [config["data"]] and is_same(_without_places(job), _without_places(stored))
 
     def _created(self, kind: ObjectKind, body: Json) -> Json:
         name, labels = body["metadata"]["name"], body["metadata"]["labels"]
@@ -151,6 +174,8 @@ class JobTrainer:
         if stage is None:
             problem = pod_problem(pod, self._events(pod["metadata"]["uid"]))
             return TrainingStatus(Phase.PENDING, problem.message if problem else "its pod starts", uid)
+        if stage == COLLECT and uid in self._foreign:
+            return TrainingStatus(_PHASES[stage], "gets no prompts: mpctl would create another Job now", uid)
         if stage == COLLECT and uid in self._lines and self._sent(pod["metadata"]["name"], self._lines[uid]):
             del self._lines[uid]
         return TrainingStatus(_PHASES[stage], uid=uid)
@@ -261,6 +286,17 @@ class JobTrainer:
     def close(self) -> None:
         """End port-forwards."""
         self._forwards.close()
+
+
+def _without_places(job: Json) -> Json:
+    """The Job without what a queue may change before it starts (KEP-2926): when and where it runs, not what."""
+    bare = copy.deepcopy(job)
+    bare["spec"].pop("suspend", None)
+    template = bare["spec"]["template"]
+    for key in ("nodeSelector", "tolerations", "affinity", "schedulingGates"):
+        template["spec"].pop(key, None)
+    template["metadata"] = {}
+    return bare
 
 
 def current_stage(pod: Json) -> str | None:
