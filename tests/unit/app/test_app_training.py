@@ -1,0 +1,139 @@
+"""A head is trained once for a service, followed, listed and deleted: the use case over a trainer in memory."""
+
+import json
+
+import pytest
+from session import MemorySession
+from trainer import MemoryTrainer
+from watched import QUICK
+
+from mpctl.app.operate import rollout, training
+from mpctl.app.requests import DraftTrainRequest, RolloutRequest, SpeculationRequest
+from mpctl.drafts.order import Phase
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
+
+HEAD = "/heads/drafts/svc-1/head"
+
+
+class Trainer(MemoryTrainer):
+    """Knows its orders, and the cards that were read."""
+
+    def orders(self):
+        return tuple(order for name, order in self.runs.items() if name not in self.purged)
+
+    def cards(self):
+        done = self.phase is Phase.DONE
+        return tuple(self.card(f"uid-{order.name}") for order in self.orders()) if done else ()
+
+    def uid_of(self, head):
+        return f"uid-{head}" if head in self.runs else None
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture
+def session():
+    session = MemorySession()
+    rollout.run(session, RolloutRequest(SpeculationRequest("eagle3", draft="org/old"), QUICK))
+    return session
+
+
+@pytest.fixture
+def trainer(monkeypatch):
+    trainer = Trainer()
+    opened = training.ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
+    monkeypatch.setattr(training, "open_training", lambda session, request=None: opened)
+    return trainer
+
+
+@pytest.fixture
+def asked(tmp_path):
+    def request(marker="planted", **settings):
+        file = tmp_path / f"{marker}.jsonl"
+        file.write_text("".join(json.dumps({"prompt": f"{marker} question {n}"}) + "\n" for n in range(50)))
+        return DraftTrainRequest(prompts=(str(file),), command="train --out {out}", **settings)
+
+    return request
+
+
+def test_without_apply_nothing_is_submitted(session, trainer, asked):
+    result = training.train(session, asked())
+    assert (result.name, result.card, trainer.trainings) == ("svc-1", None, 0)
+    (document,) = result.documents
+    assert (len(document["training"]), len(document["holdout"])) == (40, 10)
+    assert (document["method"], document["start"]["head"]) == ("eagle3", "org/old")
+    assert "planted" not in json.dumps(document)
+
+
+def test_a_training_ends_with_its_card(session, trainer, asked):
+    result = training.train(session, asked(apply=True))
+    assert result.card.better()
+    (head,) = training.made_heads(session, trainer)
+    assert (head.state, head.serves, head.verdict, head.unfinished) == ("trained", False, None, False)
+    assert training.train(session, asked()).name == "svc-2"
+
+
+def test_the_same_command_continues_and_another_one_is_refused(session, trainer, asked, monkeypatch):
+    trainer.phase = Phase.TRAINING
+
+    def interrupted(seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(session.clock), "sleep", lambda self, seconds: interrupted(seconds))
+    with pytest.raises(Cancelled, match="detached; the training of svc-1 continues"):
+        training.train(session, asked(apply=True))
+    assert trainer.closed
+    assert training.made_heads(session, trainer)[0].state == "training"
+    with pytest.raises(Conflict, match="svc-1 is unfinished and has other prompts"):
+        training.train(session, asked("other", apply=True))
+    trainer.phase = Phase.DONE
+    trainer_cards, trainer.cards = trainer.cards, tuple  # no command has read the card yet
+    assert training.train(session, asked(apply=True)).card.name == "svc-1"
+    trainer.cards = trainer_cards
+    assert trainer.trainings == 1
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILED, None])
+def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(session, trainer, asked, phase):
+    trainer.phase = phase or Phase.TRAINING
+    if phase is None:
+        trainer.status = lambda uid: None
+    with pytest.raises(MpctlError) as failed:
+        training.train(session, asked(apply=True))
+    assert failed.value.hint is not None
+    trainer.phase = Phase.FAILED
+    if phase is Phase.FAILED:
+        assert "mpctl drafts purge svc-1" in failed.value.hint
+        assert training.train(session, asked()).name == "svc-2"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "trainjob", "apply": True}, "apply it with kubectl"),
+        ({"method": "ngram"}, "has no head to train"),
+    ],
+)
+def test_a_request_that_cannot_be_carried_out_submits_nothing(session, trainer, asked, settings, message):
+    with pytest.raises(InputError, match=message):
+        training.train(session, asked(**settings))
+    assert trainer.trainings == 0
+
+
+def test_a_head_that_a_revision_names_is_not_deleted(session, trainer, asked):
+    training.train(session, asked(apply=True))
+    rollout.run(session, RolloutRequest(SpeculationRequest("eagle3", draft=HEAD), QUICK))
+    (head,) = training.made_heads(session, trainer)
+    assert head.verdict is not None
+    with pytest.raises(Refused, match="svc-1 is named by revision"):
+        training.purge(session, trainer, "svc-1")
+    assert trainer.purged == []
+
+
+def test_a_head_that_nothing_names_is_deleted_and_an_unknown_one_is_named(session, trainer, asked):
+    training.train(session, asked(apply=True))
+    training.purge(session, trainer, "svc-1")
+    assert trainer.purged == ["svc-1"]
+    with pytest.raises(InputError, match="svc-9: no head of service"):
+        training.purge(session, trainer, "svc-9")
