@@ -80,10 +80,10 @@ def planted_objects(namespace):
 def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl, traffic, volume):
     for written in (1, 1, 1):  # the claim; the ConfigMap; the Job: a command creates what is missing
         train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=written)
-    assert len(jobs(namespace)) == 1
+    (killed,) = jobs(namespace)
     namespace.client.wait("the pod waits for its prompts", lambda: "demo-1: collecting" in mpctl("status").stdout)
     done = train(mpctl, traffic, "--apply", "-y")
-    assert namespace.jobs_made() == 1
+    assert [job["metadata"]["uid"] for job in jobs(namespace)] == [killed["metadata"]["uid"]]
     assert "3.10 (95% CI 3 to 3.20) tokens per step" in done.stdout
     assert "rollout demo --spec eagle3 --draft pvc://mpctl-draft-demo-1/drafts/demo-1/head" in done.stderr
     assert not [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
