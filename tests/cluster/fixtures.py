@@ -104,9 +104,9 @@ class Namespace:
         return [pod.units[0].argv for pod in running if pod]
 
     def jobs_made(self):
-        """Number of Jobs created through the proxy."""
+        """Number of Jobs created through the proxy, without dry runs."""
         calls = [c for c in self.cluster.proxy.calls if c.namespace == self.name]
-        return sum((c.verb, c.resource) == ("create", "jobs") for c in calls)
+        return sum((c.verb, c.resource) == ("create", "jobs") and "dryRun" not in c.path for c in calls)
 
     def delete(self):
         """Delete what tests create, so that pods end at once, then the namespace; return when all pods are gone."""
