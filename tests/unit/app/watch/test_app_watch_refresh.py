@@ -4,6 +4,8 @@ gate, and what ends it early. A command that dies at any boundary is continued w
 from __future__ import annotations
 
 import json
+import sys
+import time
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -16,10 +18,13 @@ from world import Crash
 
 from mpctl.app.inspect.history import read_history
 from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
-from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.operate.training import ServiceTraining
+from mpctl.app.requests import DraftTrainRequest, RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.watch.ledger_facts import read_facts
+from mpctl.app.workload import prompts_of
 from mpctl.drafts.order import Phase
 from mpctl.drafts.refresh import RefreshPolicy
+from mpctl.platform.local.head_trainer import LocalTrainer
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
 
@@ -289,3 +294,38 @@ def test_prompts_that_changed_between_submission_and_its_entry_end_the_refresh_w
     ended = refresh.advance(session.later(), training)
     assert (ended.ending, ended.detail) == (Ending.REFUSED, "the prompts changed before they were sent")
     assert trainer.purged == [ended.result("reserve", refresh.Reserved).name]
+
+
+_STAGES = """#!{python}
+import json, pathlib, sys
+folder, uid = pathlib.Path(sys.argv[2]), sys.argv[4]
+with open(folder.parent / "runs", "a") as file:
+    file.write("run\\n")
+order = json.loads((folder / "order.json").read_text())
+counts = [[dict(steps=10, accepted=[first - n % 2, 2, 1]) for n in range(8)] for first in (9, 4)]
+card = dict(name=order["name"], method=order["method"], target=order["target"], head_digest="ab", salt=order["salt"],
+            training_digests=order["training"], counts=dict(k=order["k"], new=counts[0], old=counts[1]))
+(folder / "card.json").write_text(json.dumps(card))
+(folder / "state.json").write_text(json.dumps(dict(uid=uid, phase="done", message="")))
+"""
+
+
+def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
+    engine, session = tmp_path / "python", with_a_head()
+    engine.write_text(_STAGES.format(python=sys.executable))
+    engine.chmod(0o755)
+    trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
+    request = DraftTrainRequest(
+        "eagle3", prompts_of(policy.refresh.prompts), start="org/old", command="train {start} {out}"
+    )
+    service = ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
+    training = refresh.PolicyTraining(session, request, 3, service)
+    refresh.propose(session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch")
+    for _ in range(600):
+        ended = refresh.advance(session, training)
+        if ended.ending is not None:
+            break
+        time.sleep(0.05)
+    assert (ended.ending, ended.detail.partition(":")[0]) == (Ending.OFFERED, "svc-1")
+    assert (tmp_path / "service" / "drafts" / "runs").read_text() == "run\n"
+    assert MARKER not in repr((session.memory.disk.ledger, trainer.cards()))
