@@ -36,6 +36,9 @@ class WatchAct(StrEnum):
     REFRESH = "refresh"
 
 
+TRAINS = frozenset({WatchAct.MEASURE, WatchAct.REFRESH})
+
+
 @dataclass(frozen=True)
 class Rung:
     """A recorded revision that served, with what it runs."""
@@ -59,6 +62,7 @@ class Situation:
     interrupted: str = ""  # an unfinished operation that the watch itself began
     restarts: tuple[float, ...] = ()  # when the watch restarted the engines
     retry_at: float = 0.0
+    refresh_failed: bool = False  # what is tried again then is a refresh, which must not delay a fallback
     stale: StaleDraft | None = None  # a draft that went stale and has no successor
     refreshing: str = ""  # what of an unfinished refresh can be done now
 
@@ -97,7 +101,8 @@ def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fl
     if decision.act in (WatchAct.NOTHING, WatchAct.REPORT):
         decision = _refresh(policy, situation) or decision
     acts = decision.act not in (WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD, WatchAct.PROPOSE)
-    if acts and situation.now < situation.retry_at:
+    paused = situation.now < situation.retry_at and (not situation.refresh_failed or decision.act in TRAINS)
+    if acts and paused:
         remaining_s = situation.retry_at - situation.now
         return WatchDecision(WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
     return decision

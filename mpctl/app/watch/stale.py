@@ -49,11 +49,7 @@ class RefreshFacts:
 def read_refresh(
     session: Session, policy: RefreshPolicy, every: Sequence[Operation], trainings: Trainings
 ) -> RefreshFacts | None:
-    """Read what is known of the draft of a service; None where no draft with weights is in question.
-
-    Raises:
-        MpctlError: the trainer cannot be asked.
-    """
+    """Read what is known of the draft of a service; None where no draft with weights is in question."""
     refreshes = [op for op in every if op.plan.kind is Kind.REFRESH]
     unfinished = next((op for op in refreshes if op.ending is None), None)
     change = _change_in_question(every)
@@ -152,7 +148,10 @@ def _gpu_hours(operation: Operation) -> float:
 def _is_due(operation: Operation, training: Training | None, now: datetime) -> bool:
     if training is None:
         return False
-    return operation.begun != CARD or is_due(operation, poll(operation, training), now)
+    try:
+        return operation.begun != CARD or is_due(operation, poll(operation, training), now)
+    except MpctlError:
+        return True  # the action fails with it and is reported; what else the ledger says is as true
 
 
 def _offered(tried: Sequence[Operation], since: Iterable[Operation], now: datetime) -> Operation | None:

@@ -26,7 +26,7 @@ from mpctl.app.workload import prompts_of
 from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
-from mpctl.watch.decision import ACTIONABLE, Fleet, Situation, WatchAct, WatchDecision, decide
+from mpctl.watch.decision import ACTIONABLE, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
 from mpctl.watch.sentinel import Check, Guard, Sentinels
@@ -84,6 +84,7 @@ class Watched:
     actions: int = 0
     failures: int = 0  # consecutive failed actions
     retry_at: float = 0.0
+    refresh_failed: bool = False  # the last action that failed was of a refresh
     restarted_at: float | None = None  # the last try of a restart, also one refused before anything was recorded
 
     @property
@@ -397,6 +398,7 @@ class Watcher:
             interrupted=facts.interrupted,
             restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
             retry_at=watched.retry_at,
+            refresh_failed=watched.refresh_failed,
             stale=None if facts.refresh is not None and facts.refresh.unfinished else self._stale(watched),
             refreshing=facts.refresh.due if facts.refresh is not None else "",
         )
@@ -451,6 +453,7 @@ class Watcher:
     def _failed(self, watched: Watched) -> None:
         watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
         watched.failures += 1
+        watched.refresh_failed = watched.decision.act in TRAINS
 
     def _tell(self, watched: Watched, kind: str, reason: str, text: str, **details: Any) -> None:
         """Emit an event of a service."""

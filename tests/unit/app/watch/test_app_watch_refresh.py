@@ -24,6 +24,7 @@ from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.order import Phase
 from mpctl.drafts.refresh import RefreshPolicy
+from mpctl.errors import MpctlError
 from mpctl.platform.local.head_trainer import LocalTrainer
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
@@ -329,3 +330,23 @@ def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
     assert (ended.ending, ended.detail.partition(":")[0]) == (Ending.OFFERED, "svc-1")
     assert (tmp_path / "service" / "drafts" / "runs").read_text() == "run\n"
     assert MARKER not in repr((session.memory.disk.ledger, trainer.cards()))
+
+
+def test_a_trainer_that_cannot_be_asked_is_reported_and_delays_no_fallback(policy):
+    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    session, watcher, events = went_stale(policy, trainer)
+    rounds(watcher, 5)
+    assert rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK)).operation.id == "rollout-4"
+
+    def unreachable(_uid):
+        raise MpctlError("the trainer is unreachable")
+
+    trainer.status = unreachable
+    session.engine.speculates, session.engine.accepts = True, 1.0
+    session.memory.context.clock.sleep(3600.0)
+    rounds(watcher, 6)
+    session.engine.share = 0.0
+    rounds(watcher, 6)
+    assert "RefreshedFailed" in [e.reason for e in events]
+    last = session.memory.operations()[-1]
+    assert (last.plan.kind, last.plan.by, last.ending) == (Kind.ROLLBACK, "watch", Ending.ROLLED_BACK)
