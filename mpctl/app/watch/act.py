@@ -13,6 +13,7 @@ from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import LedgerFacts
 from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings
 from mpctl.app.workload import prompts_of
+from mpctl.drafts.card import prompt_digest
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN, CHAT
 from mpctl.experiment.workload import Workload
@@ -164,7 +165,12 @@ def _gate(session: Session, promotion: Plan, offered: Operation, training: refre
     file stays where the rollout is interrupted, which reads it again."""
     spec, reserved = promotion.spec, refresh.reserved_of(offered)
     assert spec is not None
-    holdout = training.order(reserved.name, reserved.salt)[1].holdout  # of a file that grew: a part of what was new
+    trained = {
+        digest for order in training.trainer.orders() if order.name == reserved.name for digest in order.training
+    }
+    split = training.order(reserved.name, reserved.salt)[1]  # of files that may have grown since
+    prompts = (*split.training, *split.holdout)
+    holdout = [prompt for prompt in prompts if prompt_digest(prompt, reserved.salt) not in trained]
     file = state_root() / "holdouts" / f"{reserved.name}.jsonl"
     lines = (p.removeprefix(CHAT) if p.startswith(CHAT) else json.dumps({"prompt": p}) for p in holdout)
     write_text(file, "\n".join(lines) + "\n")

@@ -22,6 +22,7 @@ from mpctl.app.operate.training import ServiceTraining
 from mpctl.app.requests import DraftTrainRequest, RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.app.workload import prompts_of
+from mpctl.drafts.card import prompt_digest
 from mpctl.drafts.order import Phase
 from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import MpctlError
@@ -80,6 +81,9 @@ def kinds(session):
 def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy):
     trainer = MemoryTrainer()
     session, watcher, events = went_stale(policy, trainer)
+    rounds(watcher, 1)
+    traffic = Path(policy.refresh.prompts["chat"])
+    traffic.write_text(json.dumps({"prompt": f"{MARKER} older than all"}) + "\n" + traffic.read_text())
     rounds(watcher, 20)
     assert kinds(session) == [
         ("rollout", "promoted"),
@@ -91,6 +95,10 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
     training, gate = session.memory.operations()[2:]
     assert (gate.plan.cause, gate.plan.by) == (training.id, "watch")
     assert "tokens per step 3.40, the old head's 1.75" in training.detail
+    (order,) = trainer.orders()
+    asked = [prompt for _, prompt in session.memory.meter.sent]
+    assert len(asked) > 10
+    assert not {prompt_digest(prompt, order.salt) for prompt in asked} & {*order.training}
     assert [e.reason for e in events if e.kind == "action"] == ["FellBack", "Refreshed", "Refreshed"]
     assert MARKER not in json.dumps([e.to_record() for e in events])
     assert MARKER not in repr((session.memory.disk.ledger, session.memory.disk.records, session.console.lines))
