@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 from mpctl.app.option import (
-    AboveZero,
     Contexts,
     Duration,
     File,
@@ -25,19 +24,41 @@ from mpctl.app.option import (
 from mpctl.errors import InputError
 
 # Copies of values whose modules take too long to load for --help; tests/unit/cli/test_cli_options.py compares them.
+
 STRATEGIES = ("side-by-side", "in-place")  # rollout.plan.Strategy
+
+
 MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
+
+
 FIDELITIES = ("quick", "full", "off")  # experiment.answer_sets.FIDELITIES
+
+
 TRAFFIC_CLASSES = ("code", "chat", "math", "summary", "edits", "agents")  # estimate.payoff.scenario.TRAFFIC
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
+
+
 _PATH_WARNINGS = ("answers-cut", "requests-lost", "no-disruption-budget")
 
+
 _arms = partial(option, section="Arms")
+
+
 _speculation = partial(option, section="Speculation")
+
+
 _draft = partial(option, section="Draft and staging")
+
+
 _measurement = partial(option, section="Measurement")
+
+
 _traffic = partial(option, section="Traffic")
+
+
 _execution = partial(option, section="Execution")
+
+
 _output = partial(option, section="Output")
 
 
@@ -65,7 +86,7 @@ def _downtime() -> Any:
     )
 
 
-def _timeout(default: str | None = None) -> Any:
+def timeout_option(default: str | None = None) -> Any:
     derived = "" if default else " (default: 10m, or three measured starts)"
     text = f"Time for an engine to become ready{derived}."
     return _execution("--timeout", type=Duration(), metavar="DURATION", default=default, help=text)
@@ -388,7 +409,7 @@ class RolloutRequest:
     accept_downtime: bool = _downtime()
     force: bool = _execution("--force", type=bool, help="Change a service that Argo CD, Flux or Helm manages.")
     dry_run: DryRun = _dry_run()
-    ready_timeout_s: float | None = _timeout()
+    ready_timeout_s: float | None = timeout_option()
     signing: SigningRequest = group(SigningRequest)
     bundle: str | None = _output(
         "--bundle",
@@ -417,7 +438,7 @@ class RollbackRequest:
     )
     accept_downtime: bool = _downtime()
     dry_run: DryRun = _dry_run()
-    ready_timeout_s: float | None = _timeout()
+    ready_timeout_s: float | None = timeout_option()
     why: str = ""
     by: str = ""
 
@@ -427,356 +448,3 @@ class StageRequest:
     """A draft to prepare."""
 
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
-
-
-@dataclass(frozen=True)
-class PreflightRequest:
-    """A change to check."""
-
-    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
-
-
-@dataclass(frozen=True)
-class PlanRequest:
-    """A plan of one or several methods, which the change has in turn."""
-
-    methods: tuple[str, ...] = ()
-    speculation: SpeculationRequest = group(SpeculationRequest)
-    concurrency: tuple[int, ...] = _traffic(
-        "--concurrency",
-        type=Numbers(whole=True, least=1),
-        default="1,8,32,64",
-        metavar="N[,N...]",
-        help="Requests in flight to plan for.",
-    )
-    ks: tuple[int, ...] = _speculation(
-        "--k",
-        type=Numbers(whole=True, least=1),
-        unused=(),
-        metavar="K[,K...]",
-        help="Draft lengths to compare (default: 1 to 7).",
-    )
-    prompt_tokens: float | None = _traffic(
-        "--prompt-tokens", type=AboveZero(), metavar="N", help="Mean tokens of a prompt."
-    )
-    output_tokens: float | None = _traffic(
-        "--output-tokens", type=AboveZero(), metavar="N", help="Mean tokens of an answer."
-    )
-    prompts: tuple[str, ...] = _traffic(
-        "--prompts",
-        type=File,
-        multiple=True,
-        metavar="[NAME=]FILE|SET[:SHARE]",
-        help="Prompts whose lengths are used: JSONL files, or edits, rag, chat, math, fresh.",
-    )
-    temperatures: tuple[float, ...] = _traffic(
-        "--temperature",
-        type=Numbers(whole=False, least=0),
-        default="0",
-        metavar="T[,T...]",
-        help="Sampling temperatures of your traffic; the highest counts.",
-    )
-    rates: tuple[float, ...] = _measurement(
-        "--acceptance",
-        type=Numbers(whole=False, least=0, repeat=True),
-        unused=(),
-        metavar="RATE[,RATE...]",
-        help="Acceptance rate per position, measured on your own traffic, as vLLM logs it.",
-    )
-    coverage: float | None = _measurement(
-        "--coverage", type=AboveZero(), metavar="SHARE", help="Share of steps with a proposal (ngram)."
-    )
-    traffic: str | None = _measurement(
-        "--traffic", type=TRAFFIC_CLASSES, help="Class of traffic to screen with, where nothing is measured."
-    )
-    measure: bool = _measurement(
-        "--measure",
-        type=bool,
-        help="Measure acceptance: a candidate answers --prompts for a minute; or --transcripts, --url.",
-    )
-    transcripts: str | None = _measurement(
-        "--transcripts",
-        type=File,
-        metavar="FILE",
-        help="JSONL of prompts and answers: ngram and suffix are replayed on them, without an engine.",
-    )
-    tokenizer: str | None = _measurement(
-        "--tokenizer", type=File, metavar="DIR", help="Directory with the target's tokenizer.json."
-    )
-    url: str | None = _measurement(
-        "--url", metavar="URL", help="Engine that runs anywhere: its counters, or its tokenizer."
-    )
-    runs: tuple[str, ...] = _measurement(
-        "--run",
-        type=File,
-        multiple=True,
-        metavar="FILE",
-        help="Measurement of mpctl bench as evidence; repeatable. Rollouts of the service always are.",
-    )
-
-    @property
-    def temperature(self) -> float:
-        """The highest sampling temperature of the traffic."""
-        return max(self.temperatures, default=0.0)
-
-
-@dataclass(frozen=True)
-class RenderRequest:
-    """A change to print."""
-
-    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
-    candidate: bool = option(
-        "--candidate", type=bool, help="Print only the second InferenceService that runs the change."
-    )
-
-
-@dataclass(frozen=True)
-class DiffRequest:
-    """Compare the service with a revision, None for the one before, or with a change."""
-
-    revision: int | None = option(
-        "--revision", type=Whole(1), help="Revision to compare with (default: the one before)."
-    )
-    speculation: SpeculationRequest = group(SpeculationRequest)
-
-
-@dataclass(frozen=True)
-class MethodRequest:
-    """A method whose setting is printed; without one the methods are listed."""
-
-    method: str = ""
-    draft: str | None = option("--draft", metavar="PATH|REPOSITORY", help="Draft to name in the setting of METHOD.")
-    settings: tuple[str, ...] = option(
-        "--set", multiple=True, metavar="KEY=VALUE", help="Setting of METHOD; repeatable."
-    )
-    lists_known_bad: bool = option(
-        "--known-bad", type=bool, help="List the combinations that are known to fail, by release."
-    )
-
-
-@dataclass(frozen=True)
-class DraftsRequest:
-    """The published drafts to list."""
-
-    target: str | None = None
-    method: str | None = option("--method", metavar="METHOD", help="List only drafts for this method (default: all).")
-    catalogue_file: str | None = option(
-        "--drafts",
-        type=File,
-        metavar="FILE",
-        help="Catalogue of your own, merged over the shipped one (docs/how-to/drafts.md).",
-    )
-
-
-_training = partial(option, section="Training")
-
-
-def _training_prompts() -> Any:
-    return _training(
-        "--prompts",
-        type=File,
-        multiple=True,
-        metavar="[NAME=]FILE",
-        help="Prompts of your traffic, the oldest first: JSONL files, access logs; repeatable.",
-    )
-
-
-@dataclass(frozen=True)
-class DraftPlanRequest:
-    """The training of a head to plan."""
-
-    method: str | None = _training(
-        "--spec", metavar="METHOD", help="Method of the head (default: the method that serves)."
-    )
-    prompts: tuple[str, ...] = _training_prompts()
-    answer_tokens: float = _training(
-        "--output-tokens", type=AboveZero(), metavar="N", default="384", help="Mean tokens of an answer."
-    )
-    reference: float | None = _training(
-        "--reference",
-        type=AboveZero(),
-        metavar="TOKENS",
-        help="Tokens per step of a good head (default: what the last promoted rollout measured).",
-    )
-    now: float | None = _training(
-        "--now", type=AboveZero(), metavar="TOKENS", help="Tokens per step now (default: the engines' counters)."
-    )
-    gpu: str | None = _training("--gpu", metavar="NAME", help="GPU that trains (default: the service's).")
-    transcripts: str | None = _training(
-        "--transcripts",
-        type=File,
-        metavar="FILE",
-        help="JSONL of prompts and answers: what ngram and suffix bring without training.",
-    )
-    tokenizer: str | None = _training(
-        "--tokenizer", type=File, metavar="DIR", help="Directory with the target's tokenizer.json."
-    )
-
-
-@dataclass(frozen=True)
-class DraftTrainRequest:
-    """A head to train from prompts."""
-
-    method: str | None = _training(
-        "--spec", metavar="METHOD", help="Method of the head (default: the method that serves)."
-    )
-    prompts: tuple[str, ...] = _training_prompts()
-    start: str | None = _training(
-        "--from", metavar="HEAD", help="Head to start from: a path in the pod (default: the draft that serves)."
-    )
-    command: str | None = _training(
-        "--trainer",
-        metavar="COMMAND",
-        help="Command of the training stage, with {transcripts}, {target}, {start}, {out} and {steps}.",
-    )
-    image: str | None = _training("--trainer-image", metavar="IMAGE", help="Image with the trainer, by digest.")
-    steps: int = _training("--steps", type=Whole(1), metavar="N", default=1000, help="Steps of the trainer.")
-    answer_tokens: int = _training(
-        "--max-tokens", type=Whole(1), metavar="N", default=1024, help="Longest answer that the target regenerates."
-    )
-    disk_gib: float = _training(
-        "--disk", type=AboveZero(), metavar="GIB", default="20", help="Disk for transcripts; collecting stops there."
-    )
-    deadline_s: float = _training(
-        "--deadline", type=Duration(), metavar="DURATION", default="6h", help="Time of all stages together."
-    )
-    apply: bool = _execution("--apply", type=bool, help="Create the objects after a question, and follow the Job.")
-    engine: str = _training(
-        "--engine", type=("job", "trainjob"), default="job", help="A Job, or Kubeflow Trainer's TrainJob."
-    )
-    queue: str | None = _training("--queue", metavar="NAME", help="LocalQueue of Kueue that starts the Job.")
-    storage_class: str | None = _training(
-        "--storage-class", metavar="NAME", help="StorageClass of the claim (default: the cluster's)."
-    )
-    shared: bool = _training("--shared", type=bool, help="Claim that several nodes can mount.")
-
-
-@dataclass(frozen=True)
-class CompareRequest:
-    """Two measurements to compare, each as typed: ``FILE`` or ``FILE:ARM``."""
-
-    first: str
-    second: str | None = None
-    policy_file: str | None = option(
-        "--policy",
-        type=File,
-        metavar="FILE",
-        help="Gate policy, YAML (default: the policy of the second measurement).",
-    )
-    force: bool = option("--force", type=bool, help="Compare even if prompts, model, device or engine differ.")
-
-
-@dataclass(frozen=True)
-class ReportRequest:
-    """A measurement to report: a file or the name of a rollout, None for the last rollout."""
-
-    run: str | None = None
-    service: str | None = option(
-        "-s", "--service", metavar="NAME", help="Service of the rollout (default: the only one)."
-    )
-    output_file: str | None = option(
-        "--output-file", type=File, metavar="FILE", help="File to write (default: standard output)."
-    )
-    force: bool = option("--force", type=bool, help="Overwrite a file that is not a report.")
-    signing: SigningRequest = group(SigningRequest)
-    policy_file: str | None = option(
-        "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
-    )
-
-
-@dataclass(frozen=True)
-class VerifyRequest:
-    """A signed verdict to verify."""
-
-    file: str = ""
-    keys: tuple[str, ...] = option(
-        "--key",
-        type=File,
-        multiple=True,
-        required=True,
-        metavar="FILE",
-        help="Public key, PEM; repeatable: any of them.",
-    )
-    service: str | None = option("-s", "--service", metavar="NAME", help="Service (default: the bundle's).")
-    offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
-    max_age_s: float | None = option(
-        "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
-    )
-    policy_file: str | None = option(
-        "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
-    )
-
-
-@dataclass(frozen=True)
-class ExplainRequest:
-    """A measurement that the gate judges again; without one the policy alone is explained."""
-
-    run: str | None = None
-    policy_file: str | None = option(
-        "--policy",
-        type=File,
-        metavar="FILE",
-        help="Gate policy, YAML (default: the policy of RUN, else mpctl's).",
-    )
-    service: str | None = option(
-        "--service", metavar="NAME", help="Service of the rollout RUN (default: the only one)."
-    )
-    weights_gb: float | None = option(
-        "--weights-gb", type=AboveZero(), metavar="GB", help="Weights that a step reads, for the memory floor."
-    )
-    bandwidth_gb_s: float | None = option(
-        "--bandwidth",
-        type=AboveZero(),
-        metavar="GB/S",
-        help="Memory bandwidth of the device, from its data sheet, for the memory floor.",
-    )
-
-
-@dataclass(frozen=True)
-class ServersRequest:
-    """vLLM servers at a URL, empty for none."""
-
-    url: str = _arms("--url", metavar="URL", unused="", help="vLLM server to measure instead of a service.")
-    candidate_url: str | None = _arms(
-        "--candidate-url", metavar="URL", help="vLLM server to measure as the candidate, with --url."
-    )
-    model: str | None = _arms(
-        "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
-    )
-    vllm: str | None = _arms(
-        "--vllm",
-        metavar="COMMAND",
-        help="vllm command, or its python, that sends the load to --url (default: this environment's).",
-    )
-
-
-@dataclass(frozen=True)
-class BenchRequest:
-    """A measurement of a service, of two, of a service and a speculation, or of servers."""
-
-    service: str | None = None
-    candidate: str | None = _arms(
-        "--candidate", metavar="SERVICE", help="Service to measure as the candidate (default: none)."
-    )
-    servers: ServersRequest = group(ServersRequest)
-    speculation: SpeculationRequest = group(SpeculationRequest)
-    measurement: MeasurementRequest = group(MeasurementRequest)
-    run_file: str | None = _output(
-        "--run",
-        type=File,
-        metavar="FILE",
-        help="File for the measurement (default: bench-ID.json.gz in this directory).",
-    )
-    ready_timeout_s: float = _timeout("10m")
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
-    every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
-    for the winner."""
-
-    methods: tuple[str, ...]
-    speculation: SpeculationRequest
-    bench: BenchRequest
-    write_spec: str | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpctl.app.requests import ExplainRequest
+from mpctl.app.inspect_requests import ExplainRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup

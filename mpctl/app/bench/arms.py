@@ -12,10 +12,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from mpctl.app.bench.planned_rounds import recorded_noise
+from mpctl.app.bench_requests import BenchRequest, ServersRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
-from mpctl.app.requests import BenchRequest, ServersRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Place, Session, interruptible, place_load, who
 from mpctl.app.session.open import open_session
 from mpctl.app.variants import adapters_named

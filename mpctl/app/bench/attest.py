@@ -19,7 +19,8 @@ from mpctl import bounded, commands
 from mpctl.app.bench.recorded import FinishedRun, measured_by
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.requests import SigningRequest, VerifyRequest
+from mpctl.app.inspect_requests import VerifyRequest
+from mpctl.app.requests import SigningRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError, Refused

@@ -14,9 +14,9 @@ from typing import Any
 from mpctl.app.bench.arms import Arms, open_servers, open_services
 from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, LEAST_ROUNDS, calibration_noise, plan_rounds
 from mpctl.app.bench.recorded import choose_file, write_run
+from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
-from mpctl.app.requests import BenchRequest
 from mpctl.app.session.base import Place, place_load, who
 from mpctl.app.variants import asks_for_variants, with_variants
 from mpctl.app.workload import describe_workload, read_workload

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import bounded, commands
+from mpctl.app.bench_requests import CompareRequest
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.requests import CompareRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.run import Run, arm_of, combine

@@ -8,7 +8,7 @@ from typing import Any
 from mpctl import formatting
 from mpctl.app.change import prepare
 from mpctl.app.change.change import unified
-from mpctl.app.requests import DiffRequest
+from mpctl.app.inspect_requests import DiffRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, MpctlError
 from mpctl.rollout.ledger import live_revisions, lost_history

@@ -9,7 +9,7 @@ from mpctl.app.bench.attest import attest, open_signer
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.requests import ExplainRequest, ReportRequest
+from mpctl.app.inspect_requests import ExplainRequest, ReportRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from mpctl.app.change.resolve import load_catalogue
-from mpctl.app.requests import DraftsRequest, MethodRequest
+from mpctl.app.inspect_requests import DraftsRequest, MethodRequest
 from mpctl.errors import InputError
 from mpctl.methods import METHODS, build
 from mpctl.staging.catalogue import Draft

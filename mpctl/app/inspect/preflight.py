@@ -9,8 +9,8 @@ from mpctl import commands
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.source import FileSource
 from mpctl.app.console import Console
+from mpctl.app.inspect_requests import PreflightRequest, RenderRequest
 from mpctl.app.plan.result import pool_record
-from mpctl.app.requests import PreflightRequest, RenderRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.manifest import Service

@@ -16,8 +16,8 @@ from typing import Protocol
 
 from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, weights_uri
 from mpctl.app.operate.training import open_training as open_service_training
-from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session
+from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import Card, Target
 from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, next_name

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mpctl import commands
 from mpctl.app.bench.recorded import rollouts_of
 from mpctl.app.plan.training import read_prompts, trained_method
-from mpctl.app.requests import DraftTrainRequest
 from mpctl.app.session.base import Session, interruptible
+from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.drafts.order import Images, Limits, Phase, Split, Trainer, TrainingOrder, TrainingStatus, next_name
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from mpctl.app.bench.recorded import FinishedRun, finished_runs, read_run
 from mpctl.app.change import Change
 from mpctl.app.change.resolve import load_catalogue
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.cells import acceptance_of
 from mpctl.app.plan.measure import acceptance_in, counters_of, measure_candidates, replay_transcripts
-from mpctl.app.requests import PlanRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError

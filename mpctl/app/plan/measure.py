@@ -10,8 +10,10 @@ from pathlib import Path
 from secrets import token_hex
 
 from mpctl.app.bench.arms import find_server, open_side_by_side, place_client
+from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.files import read_file
-from mpctl.app.requests import BenchRequest, MeasurementRequest, PlanRequest
+from mpctl.app.inspect_requests import PlanRequest
+from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.app.workload import read_traffic
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted

@@ -8,9 +8,10 @@ from typing import Any
 
 from mpctl.app.bench.recorded import measured_by, rollouts_of
 from mpctl.app.change import Change
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan import service
 from mpctl.app.plan.result import MethodPlan
-from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import MpctlError, Refused
 from mpctl.estimate.payoff.grid import entry_record

@@ -9,9 +9,10 @@ from dataclasses import replace
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.change.resolve import Target, load_catalogue, resolve_target
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.evidence import acceptance_for, gather, lengths_of
 from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan
-from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpctl.app.change.resolve import resolve_target
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.evidence import earlier_measurements
 from mpctl.app.plan.measure import replay_transcripts
-from mpctl.app.requests import DraftPlanRequest, PlanRequest
 from mpctl.app.session.base import Session, Source
+from mpctl.app.training_requests import DraftPlanRequest
 from mpctl.app.workload import read_traffic
 from mpctl.drafts.order import Split
 from mpctl.drafts.plan import Cost, Device, Gain, Sizes, Workload, cost_of

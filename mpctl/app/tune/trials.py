@@ -9,8 +9,9 @@ from typing import Any
 
 from mpctl.app.bench.arms import Arms, open_side_by_side
 from mpctl.app.bench.measure import open_measurement, policy_of
+from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.plan.result import MethodPlan, ServicePlan
-from mpctl.app.requests import BenchRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
 from mpctl.errors import Cancelled, Conflict, MpctlError, NotPermitted
 from mpctl.estimate.payoff.grid import Grid

@@ -12,10 +12,11 @@ from typing import Any
 from mpctl.app.bench.arms import INTERRUPTED, place_client, require_no_retained
 from mpctl.app.bench.measure import directory_of, locked
 from mpctl.app.bench.recorded import choose_file, write_run
+from mpctl.app.bench_requests import TuneRequest
 from mpctl.app.change import prepare
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan import service
 from mpctl.app.plan.result import ServicePlan
-from mpctl.app.requests import PlanRequest, TuneRequest
 from mpctl.app.session.base import Session, who
 from mpctl.app.tune.trials import (
     Configuration,

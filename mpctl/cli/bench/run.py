@@ -7,8 +7,9 @@ from dataclasses import replace
 import click
 
 from mpctl import commands
+from mpctl.app.bench_requests import BenchRequest, CompareRequest, TuneRequest
 from mpctl.app.option import File, Option
-from mpctl.app.requests import BenchRequest, CompareRequest, SpeculationRequest, TuneRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import GateRejected, InputError, Undecided

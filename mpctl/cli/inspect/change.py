@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from mpctl.app.inspect_requests import DiffRequest, PreflightRequest, RenderRequest
 from mpctl.app.option import File, Option
-from mpctl.app.requests import DiffRequest, PreflightRequest, RenderRequest
 from mpctl.cli.command import FILE, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns, page, page_width, paragraph

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl import commands
-from mpctl.app.requests import DraftsRequest, MethodRequest
+from mpctl.app.inspect_requests import DraftsRequest, MethodRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.option import File, Option
-from mpctl.app.requests import PlanRequest
 from mpctl.cli.command import FILE, command, formats_option, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import Result, columns, page, page_width, render

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from mpctl.app.requests import ReportRequest, VerifyRequest
+from mpctl.app.inspect_requests import ReportRequest, VerifyRequest
 from mpctl.cli.command import OUTPUT, command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import document

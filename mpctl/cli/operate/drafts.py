@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl import commands
-from mpctl.app.requests import DraftPlanRequest, DraftTrainRequest
+from mpctl.app.training_requests import DraftPlanRequest, DraftTrainRequest
 from mpctl.cli.command import ASKS, FILE, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup

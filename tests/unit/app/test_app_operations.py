@@ -7,9 +7,9 @@ from session import MANIFEST, MemorySession
 from world import Crash
 
 from mpctl.app.inspect import history
+from mpctl.app.inspect_requests import DiffRequest
 from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.requests import (
-    DiffRequest,
     DryRun,
     MeasurementRequest,
     RollbackRequest,

@@ -8,7 +8,8 @@ from trainer import MemoryTrainer
 from watched import QUICK
 
 from mpctl.app.operate import rollout, training
-from mpctl.app.requests import DraftTrainRequest, RolloutRequest, SpeculationRequest
+from mpctl.app.requests import RolloutRequest, SpeculationRequest
+from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.order import Phase
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
 

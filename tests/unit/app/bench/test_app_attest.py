@@ -10,7 +10,8 @@ import pytest
 from signed import KINDS, SECRET, make_bundle, write_keys
 
 from mpctl.app.bench import attest as attestation
-from mpctl.app.requests import SigningRequest, VerifyRequest
+from mpctl.app.inspect_requests import VerifyRequest
+from mpctl.app.requests import SigningRequest
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.cell import Cell
 

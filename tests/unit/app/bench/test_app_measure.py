@@ -13,7 +13,8 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, Engine, 
 from mpctl.app.bench.arms import Arms
 from mpctl.app.bench.measure import measure
 from mpctl.app.bench.recorded import read_run
-from mpctl.app.requests import BenchRequest, MeasurementRequest
+from mpctl.app.bench_requests import BenchRequest
+from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, Phase

@@ -9,7 +9,8 @@ from console import RecordingConsole
 
 from mpctl import commands
 from mpctl.app.bench.arms import open_side_by_side, running
-from mpctl.app.requests import BenchRequest, SpeculationRequest
+from mpctl.app.bench_requests import BenchRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Conflict
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase, RetainedBaseline
 

@@ -4,8 +4,9 @@ import pytest
 from session import MemorySession
 
 from mpctl.app.change.change import prepare
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan import service
-from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Refused
 from mpctl.estimate.shape import find_gpu
 from mpctl.platform.kubernetes.gpu_capacity import gpu_products

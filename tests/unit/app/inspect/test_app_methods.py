@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpctl.app.inspect.methods import list_drafts
-from mpctl.app.requests import DraftsRequest
+from mpctl.app.inspect_requests import DraftsRequest
 from mpctl.errors import InputError
 
 

@@ -11,7 +11,7 @@ from run_samples import make_run
 
 from mpctl.app.bench.recorded import write_run
 from mpctl.app.inspect.measured import explain_policy, explain_run, find_source, make_report, require_writable
-from mpctl.app.requests import ExplainRequest, ReportRequest
+from mpctl.app.inspect_requests import ExplainRequest, ReportRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import InputError
 

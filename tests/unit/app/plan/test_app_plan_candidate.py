@@ -10,8 +10,9 @@ import session as sessions
 from session import MemorySession
 
 from mpctl.app.change.source import FileSource
+from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan import service
-from mpctl.app.requests import PlanRequest, SpeculationRequest
+from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Conflict, InputError
 from mpctl.rollout.ports import RetainedBaseline
 

@@ -11,9 +11,10 @@ import session as sessions
 from session import MemorySession
 from world import Behaviour, Crash
 
+from mpctl.app.bench_requests import BenchRequest, TuneRequest
 from mpctl.app.change.resolve import spec_of_file
 from mpctl.app.operate import rollout
-from mpctl.app.requests import BenchRequest, MeasurementRequest, RolloutRequest, SpeculationRequest, TuneRequest
+from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.tune.tune import tune
 from mpctl.errors import MpctlError, Refused
 

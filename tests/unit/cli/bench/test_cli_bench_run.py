@@ -6,14 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.app.requests import (
-    BenchRequest,
-    MeasurementRequest,
-    ServersRequest,
-    SpeculationRequest,
-    StagingRequest,
-    TuneRequest,
-)
+from mpctl.app.bench_requests import BenchRequest, ServersRequest, TuneRequest
+from mpctl.app.requests import MeasurementRequest, SpeculationRequest, StagingRequest
 from mpctl.errors import Cancelled
 
 URL = "http://a:8000"

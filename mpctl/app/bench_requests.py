@@ -1,0 +1,77 @@
+"""Requests of the commands that measure without an operation: benchmarks, comparisons and tuning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from mpctl.app.option import File, group, option
+from mpctl.app.requests import MeasurementRequest, SpeculationRequest, timeout_option
+
+_arms = partial(option, section="Arms")
+_output = partial(option, section="Output")
+
+
+@dataclass(frozen=True)
+class CompareRequest:
+    """Two measurements to compare, each as typed: ``FILE`` or ``FILE:ARM``."""
+
+    first: str
+    second: str | None = None
+    policy_file: str | None = option(
+        "--policy",
+        type=File,
+        metavar="FILE",
+        help="Gate policy, YAML (default: the policy of the second measurement).",
+    )
+    force: bool = option("--force", type=bool, help="Compare even if prompts, model, device or engine differ.")
+
+
+@dataclass(frozen=True)
+class ServersRequest:
+    """vLLM servers at a URL, empty for none."""
+
+    url: str = _arms("--url", metavar="URL", unused="", help="vLLM server to measure instead of a service.")
+    candidate_url: str | None = _arms(
+        "--candidate-url", metavar="URL", help="vLLM server to measure as the candidate, with --url."
+    )
+    model: str | None = _arms(
+        "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
+    )
+    vllm: str | None = _arms(
+        "--vllm",
+        metavar="COMMAND",
+        help="vllm command, or its python, that sends the load to --url (default: this environment's).",
+    )
+
+
+@dataclass(frozen=True)
+class BenchRequest:
+    """A measurement of a service, of two, of a service and a speculation, or of servers."""
+
+    service: str | None = None
+    candidate: str | None = _arms(
+        "--candidate", metavar="SERVICE", help="Service to measure as the candidate (default: none)."
+    )
+    servers: ServersRequest = group(ServersRequest)
+    speculation: SpeculationRequest = group(SpeculationRequest)
+    measurement: MeasurementRequest = group(MeasurementRequest)
+    run_file: str | None = _output(
+        "--run",
+        type=File,
+        metavar="FILE",
+        help="File for the measurement (default: bench-ID.json.gz in this directory).",
+    )
+    ready_timeout_s: float = timeout_option("10m")
+
+
+@dataclass(frozen=True)
+class TuneRequest:
+    """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
+    every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
+    for the winner."""
+
+    methods: tuple[str, ...]
+    speculation: SpeculationRequest
+    bench: BenchRequest
+    write_spec: str | None = None
