@@ -100,7 +100,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
     monkeypatch.setattr(rollout, "prepare", lambda *args: change)
     fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="", fullness="")
-    planner = SimpleNamespace(requested=lambda *args: fit, plan=lambda *args: operation().plan)
+    planner = SimpleNamespace(fit_request=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
     monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load.where)) or OUTCOME)
