@@ -1,5 +1,6 @@
 """The plan of a rollout or rollback: strategy, HTTPRoute and retained baseline, fitted and explained."""
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -82,6 +83,7 @@ def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False,
     return planner.plan(fit), fit.notes
 
 
+TOOLS = CHAT + json.dumps({"messages": [{"role": "user", "content": "hello"}], "tools": []})
 KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use another release")
 
 
@@ -93,8 +95,8 @@ KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use anoth
         (None, {"--reasoning-parser": "qwen3"}, (), "hello", FULL, "the engine has --reasoning-parser"),
         (None, {}, (KNOWN,), "hello", FULL, "the preflight found known-bad-KB7"),
         (None, {}, (replace(KNOWN, severity="note"),), "hello", QUICK, ""),
-        (None, {}, (), CHAT + "{}", FULL, "requests bring tools or several turns"),
-        (QUICK, {"--tool-call-parser": "hermes"}, (KNOWN,), CHAT + "{}", QUICK, ""),
+        (None, {}, (), TOOLS, FULL, "requests bring tools or several turns"),
+        (QUICK, {"--tool-call-parser": "hermes"}, (KNOWN,), TOOLS, QUICK, ""),
     ],
 )
 def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, command, findings, prompt, fidelity, reason):
