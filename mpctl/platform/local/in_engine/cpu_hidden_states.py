@@ -21,7 +21,7 @@ class _Written:
         return True
 
 
-class CpuHiddenStatesConnector(ExampleHiddenStatesConnector):
+class CpuHiddenStatesConnector(ExampleHiddenStatesConnector):  # type: ignore[misc]
     """Writes within the step that ends a request."""
 
     def _submit_async_write(self, pending: Any) -> None:
