@@ -159,7 +159,9 @@ class SpeculationRequest:
         "--known-bad", type=File, metavar="FILE", help="Known-bad combinations to check (default: mpctl's own rows)."
     )
     draft: str | None = _draft(
-        "--draft", metavar="PATH|REPO|URI", help="Draft model or head (default: 'mpctl drafts' first)."
+        "--draft",
+        metavar="PATH|REPO|URI",
+        help="Draft, or made:NAME of a trained head (default: 'mpctl drafts' first).",
     )
     catalogue: str | None = _draft(
         "--drafts", type=File, metavar="FILE", help="Your draft catalogue, over mpctl's own."

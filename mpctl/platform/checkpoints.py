@@ -225,16 +225,13 @@ def _bare(path: str) -> str:
     return path.strip().removeprefix("./")
 
 
-def read_model(model: str | None, cwd: Path) -> ModelFacts | None:
-    """Read the facts of the directory ``model``; None if it is not a directory of this machine (but a repository name).
+def read_model(folder: Path) -> ModelFacts | None:
+    """Read the facts of a checkpoint's folder; None without a ``config.json``.
 
     Raises:
         InputError: one of its files cannot be used; with the file's path.
     """
-    directory = cwd / Path(model).expanduser() if model else None
-    if directory is None or not (directory / "config.json").is_file():
-        return None
-    return read_checkpoint(Directory(directory))
+    return read_checkpoint(Directory(folder))
 
 
 if TYPE_CHECKING:

@@ -85,7 +85,7 @@ def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl
     done = train(mpctl, traffic, "--apply", "-y")
     assert [job["metadata"]["uid"] for job in jobs(namespace)] == [killed["metadata"]["uid"]]
     assert "3.10 (95% CI 3 to 3.20) tokens per step" in done.stdout
-    assert "rollout demo --spec eagle3 --draft pvc://mpctl-draft-demo-1/drafts/demo-1/head" in done.stderr
+    assert "rollout demo --spec eagle3 --draft made:demo-1" in done.stderr
     assert not [path for path in volume.rglob("*") if path.is_file() and b"planted" in path.read_bytes()]
     assert (volume / "drafts" / "demo-1" / "head" / "model.safetensors").exists()
     assert planted_objects(namespace) == []

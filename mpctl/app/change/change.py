@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.app.change.check import Checked, Conditions, Load, Preflight
+from mpctl.app.change.made import with_made_head
 from mpctl.app.change.resolve import (
     Selection,
     Target,
@@ -157,6 +158,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     check_options(request)
+    request = with_made_head(source, request)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)

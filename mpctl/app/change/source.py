@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpctl import commands
 from mpctl.app.files import read_file
@@ -13,10 +13,6 @@ from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.draft_storage import with_speculation
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
-
-if TYPE_CHECKING:
-    from mpctl.estimate import ModelFacts
-
 
 _STACK, _KAITO = "https://github.com/vllm-project/production-stack", "https://github.com/kaito-project/kaito"
 _CONFIG = ("KAITO restarts no pod when a ConfigMap changes", f"{_KAITO}, ComputeHash (2026-08)")
@@ -71,11 +67,10 @@ class FileSource(Source):
         """The model that the engine loads, by its argument; None when unknown."""
         return service.model
 
-    def model_facts(self, name: str | None) -> ModelFacts | None:
-        """The facts of a checkpoint in a folder next to the file; a path inside the container is none."""
-        from mpctl.platform.checkpoints import read_model
-
-        return None if not name or name.startswith("/") else read_model(name, self._folder)
+    def folder(self, name: str | None) -> Path | None:
+        """A folder next to the file; a path inside the container is none."""
+        folder = self._folder / Path(name).expanduser() if name and not name.startswith("/") else None
+        return folder if folder is not None and folder.is_dir() else None
 
     def path_findings(self) -> tuple[Finding, ...]:
         """Warnings of the manifest, where it has the whole pod. KServe writes its timeout into the route of a service

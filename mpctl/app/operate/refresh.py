@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, weights_uri
+from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order
 from mpctl.app.operate.training import open_training as open_service_training
 from mpctl.app.session.base import Session
 from mpctl.app.training_requests import DraftTrainRequest
@@ -98,7 +98,7 @@ class PolicyTraining:
 
     def draft(self, name: str) -> str:
         """Return where its weights lie."""
-        return weights_uri(self.session, name)
+        return self.service.trainer.weights(name)
 
     def close(self) -> None:
         """End port-forwards."""

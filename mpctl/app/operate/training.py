@@ -7,14 +7,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
 from mpctl.app.bench.recorded import rollouts_of
 from mpctl.app.plan.training import read_prompts, trained_method
-from mpctl.app.session.base import Session, interruptible
+from mpctl.app.session.base import Session, TrainedHeads, interruptible
 from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.drafts.order import Images, Limits, Phase, Split, Trainer, TrainingOrder, TrainingStatus, next_name
@@ -27,23 +26,14 @@ if TYPE_CHECKING:
 _POLL_S = 5.0
 
 
-class HeadTrainer(Trainer, Protocol):
+class HeadTrainer(Trainer, TrainedHeads, Protocol):
     """A trainer that knows the heads of a service."""
-
-    def orders(self) -> tuple[TrainingOrder, ...]:
-        """Return every order of the service, the oldest number first."""
-
-    def cards(self) -> tuple[Card, ...]:
-        """Return the cards that were recorded."""
 
     def uid_of(self, head: str) -> str | None:
         """Return the uid of a head's run; None without one."""
 
     def running(self) -> tuple[str, ...]:
         """Describe each training that is not over."""
-
-    def close(self) -> None:
-        """Close connections."""
 
 
 @dataclass(frozen=True)
@@ -90,16 +80,6 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
             )
         )
     return tuple(heads)
-
-
-def weights_uri(session: Session, head: str) -> str:
-    """The weights of a head, on its claim or on this machine, as ``--draft`` takes them."""
-    from mpctl.app.session.local import LocalSession
-    from mpctl.platform.kubernetes.training_job.manifest import object_name
-
-    if isinstance(session, LocalSession):
-        return str(session.platform.directory / "drafts" / head / "head")
-    return f"pvc://{object_name(head)}/drafts/{head}/head"
 
 
 def names_head(text: str, head: str) -> bool:
@@ -318,12 +298,7 @@ def open_training(session: Session, request: DraftTrainRequest | None = None) ->
         return open_cluster_training(session, request)
     if not isinstance(session, LocalSession):
         raise InputError("heads are trained for services of a cluster or of this machine", field="--platform")
-    from mpctl.platform.local.engine import python_of
-    from mpctl.platform.local.head_trainer import LocalTrainer
-
-    desired = session.platform.desired()
-    trainer = LocalTrainer(session.platform.directory, desired.python or python_of(None), Path(desired.cwd))
-    return ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order, "this machine")
+    return ServiceTraining(session.heads(), lambda order: (order.to_record(),), lambda order: order, "this machine")
 
 
 def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ServiceTraining:

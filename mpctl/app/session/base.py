@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mpctl import commands
 from mpctl.app.console import Console
@@ -27,6 +28,8 @@ from mpctl.rollout.plan import Kind
 from mpctl.watch.sentinel import engine_of
 
 if TYPE_CHECKING:
+    from mpctl.drafts.card import Card
+    from mpctl.drafts.order import TrainingOrder
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.counters import Counters
     from mpctl.rollout.context import Context
@@ -147,6 +150,22 @@ class ServiceNotFound(InputError):
     """There is no such service where it was looked for."""
 
 
+class TrainedHeads(Protocol):
+    """The heads that were trained for a service."""
+
+    def orders(self) -> tuple[TrainingOrder, ...]:
+        """Return every order, the oldest number first."""
+
+    def cards(self) -> tuple[Card, ...]:
+        """Return the cards that were recorded."""
+
+    def weights(self, head: str) -> str:
+        """Return where the weights of a head lie, as ``--draft`` takes it."""
+
+    def close(self) -> None:
+        """Close connections."""
+
+
 Edit = Callable[[Service], Service]
 
 
@@ -184,9 +203,20 @@ class Source(ABC):
     def target_of(self, service: Service) -> str | None:
         """The model that the engine loads, as a path or repository; None when unknown."""
 
-    @abstractmethod
+    def folder(self, name: str | None) -> Path | None:
+        """The folder of a checkpoint on this machine; None where its files cannot be read from here."""
+        return None
+
     def model_facts(self, name: str | None) -> ModelFacts | None:
         """The facts of a checkpoint that can be read from here."""
+        from mpctl.platform.checkpoints import read_model
+
+        folder = self.folder(name)
+        return None if folder is None else read_model(folder)
+
+    def heads(self) -> TrainedHeads | None:
+        """The heads that were trained for the service; None where none can be."""
+        return None
 
     def engine_log(self) -> str | None:
         """The start of the serving engine's log; None where it cannot be read."""

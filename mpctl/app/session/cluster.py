@@ -31,7 +31,6 @@ from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refuse
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import Finding, from_config, parse_version
-from mpctl.platform.checkpoints import read_model
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import (
@@ -49,7 +48,7 @@ from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.operation import unfinished_operation
 
 if TYPE_CHECKING:
-    from mpctl.estimate import ModelFacts
+    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
     from mpctl.platform.load import LoadClient
     from mpctl.rollout.context import Context
 
@@ -108,9 +107,15 @@ class ClusterSession(Session):
         """The paths of checkpoints that can be read from here; those inside of the pod cannot."""
         return f"a path from / is the pod's, any other starts from {Path.cwd()} and needs a config.json"
 
-    def model_facts(self, name: str | None) -> ModelFacts | None:
-        """A path is inside the container, and nothing of it can be read from here."""
-        return None if not name or name.startswith("/") else read_model(name, Path.cwd())
+    def folder(self, name: str | None) -> Path | None:
+        """A path from / is inside the container, and nothing of it can be read from here."""
+        return Path(name).absolute() if name and not name.startswith("/") and Path(name).is_dir() else None
+
+    def heads(self) -> JobTrainer:
+        """The heads of the service's training Jobs."""
+        from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
+
+        return JobTrainer(self.client, self.namespace, self.name, lambda _order: ())
 
     def require_load_client(self) -> None:
         """A Job brings its own; otherwise it is that of a vLLM on this machine.

@@ -15,15 +15,14 @@ from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import from_config
-from mpctl.platform.checkpoints import read_model
-from mpctl.platform.local.engine import installed_version, model_of, read_service
+from mpctl.platform.local.engine import installed_version, model_of, python_of, read_service
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.state_files import service_dirs
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
-    from mpctl.estimate import ModelFacts
+    from mpctl.platform.local.head_trainer import LocalTrainer
     from mpctl.rollout.context import Context
 
 
@@ -62,9 +61,17 @@ class LocalSession(Session):
         """The paths of checkpoints that can be read: all of this machine."""
         return f"no config.json lies there (a relative path starts from {self.platform.desired().cwd})"
 
-    def model_facts(self, name: str | None) -> ModelFacts | None:
+    def folder(self, name: str | None) -> Path | None:
         """Relative paths start from where the service was started."""
-        return read_model(name, Path(self.platform.desired().cwd))
+        folder = Path(self.platform.desired().cwd) / Path(name).expanduser() if name else None
+        return folder if folder is not None and folder.is_dir() else None
+
+    def heads(self) -> LocalTrainer:
+        """The heads in the service's state."""
+        from mpctl.platform.local.head_trainer import LocalTrainer
+
+        desired = self.platform.desired()
+        return LocalTrainer(self.platform.directory, desired.python or python_of(None), Path(desired.cwd))
 
     def absence(self) -> InputError | None:
         """Why the service is not up, with what starts it again; None when it is."""

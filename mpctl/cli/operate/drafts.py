@@ -117,8 +117,7 @@ def train(context: CliContext, /, name: str | None, request: DraftTrainRequest) 
         table=lambda _wide: _card_text(card),
     )
     if card.better():
-        draft = training.weights_uri(session, card.name)
-        context.terminal.next_command(session.command("rollout", "--spec", card.method, "--draft", draft))
+        context.terminal.next_command(session.command("rollout", "--spec", card.method, "--draft", f"made:{card.name}"))
     else:
         context.terminal.note(f"{card.name} is no better than the head it started from; no engine was started")
 

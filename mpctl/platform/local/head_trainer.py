@@ -36,6 +36,10 @@ class LocalTrainer:
         """The folder of a head. Raises :class:`InputError` for a name that would lead elsewhere."""
         return self._drafts / part_of_path(head)
 
+    def weights(self, head: str) -> str:
+        """Return the folder of a head's weights."""
+        return str(self.folder(head) / "head")
+
     def orders(self) -> tuple[TrainingOrder, ...]:
         """Return every order of the service, the oldest number first."""
         orders = [

@@ -51,6 +51,10 @@ def trainer_of(client):
     return JobTrainer(client, "ml", "qwen", objects, sleep=lambda s: None)
 
 
+def test_the_weights_of_a_head_lie_on_its_claim():
+    assert trainer_of(None).weights("qwen-7") == "pvc://mpctl-draft-qwen-7/drafts/qwen-7/head"
+
+
 @pytest.mark.parametrize("lost", ["PersistentVolumeClaim", "ConfigMap", "Job"])
 def test_a_create_without_an_answer_is_not_repeated(lost):
     client = Objects(lost)

@@ -64,6 +64,10 @@ class JobTrainer:
         records = (config.get("data") or {} for config in self._list(CONFIG_MAP))
         return tuple(Card.from_record(json.loads(record[CARD_FILE])) for record in records if CARD_FILE in record)
 
+    def weights(self, head: str) -> str:
+        """Return the URI of a head's weights on its claim."""
+        return f"pvc://{object_name(head)}/drafts/{head}/head"
+
     def _order(self, config: Json) -> TrainingOrder | None:
         text = (config.get("data") or {}).get(ORDER)
         try:
