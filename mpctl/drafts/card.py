@@ -18,6 +18,7 @@ from mpctl.records import Record
 from mpctl.stats.confidence import Interval, Stage, mean_interval
 from mpctl.stats.sequential import FEWEST
 
+CARD_FILE = "card.json"
 _DIGEST = 16  # hex digits: two of a million prompts share a digest once in 37 million cards
 _TAIL = 0.025  # of each bound of a hold-out's interval: 95 % together
 
@@ -29,6 +30,17 @@ class Target(Record):
     model: str
     revision: str = ""
     digest: str = ""
+
+    def difference(self, other: Target) -> str:
+        """Return how another target, which serves, differs; empty where it does not. Digests count where both are
+        known."""
+        if self.model != other.model:
+            return f"model {self.model}, and {other.model or 'an unknown one'} serves"
+        if self.revision != other.revision:
+            return f"revision {self.revision or 'unknown'}, and {other.revision or 'an unknown one'} serves"
+        if self.digest and other.digest and self.digest != other.digest:
+            return f"weights {self.digest[:12]}, and {other.digest[:12]} serve"
+        return ""
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.app.change.check import Checked, Conditions, Load, Preflight
-from mpctl.app.change.made import with_made_head
+from mpctl.app.change.made import card_findings, find_card, served_target, with_made_head
 from mpctl.app.change.resolve import (
     Selection,
     Target,
@@ -173,6 +173,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
+    if card := find_card(source, spec.draft):
+        notes = (*notes, *card_findings(card, served_target(source, target.service), load.prompts))
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
     before: dict[str, Any] | None = target.service.speculation()

@@ -31,10 +31,11 @@ from mpctl.methods.preflight.preflight_rule import ServiceFacts, ordered
 
 @dataclass(frozen=True)
 class Load:
-    """The load a change has to carry. ``concurrency``: None when unknown."""
+    """The load a change has to carry. ``concurrency``: None when unknown; ``prompts``: those of the measurement."""
 
     concurrency: int | None = None
     temperature: float = 0.0
+    prompts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,24 @@
-"""Heads that were trained, as drafts of a change: where ``made:NAME`` lies."""
+"""Heads that were trained, as drafts of a change: where ``made:NAME`` lies, and what its card forbids."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 from mpctl import commands
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source, TrainedHeads
-from mpctl.errors import InputError
+from mpctl.drafts.card import CARD_FILE, Card, Target, card_of
+from mpctl.errors import InputError, MpctlError
+from mpctl.manifest import Service
+from mpctl.methods import Finding
+from mpctl.records import restored
 
 MADE = "made:"
+_SOURCE = "the head's card"
 
 
 def with_made_head(source: Source, request: SpeculationRequest) -> SpeculationRequest:
@@ -43,3 +51,67 @@ def _weights(source: Source, heads: TrainedHeads, head: str) -> str:
         field="--draft",
         hint=f"trained heads: {', '.join(trained) or 'none'}; '{listing}' shows them all",
     )
+
+
+def find_card(source: Source, draft: str | None) -> Card | None:
+    """Return the card of a draft: of a head trained for the service, or beside the weights in a folder of this machine.
+
+    Raises:
+        InputError: the card beside the weights cannot be used; its file is named.
+    """
+    folder = source.folder(draft)
+    if folder is not None:
+        beside = folder.parent if folder.name == "head" else folder
+        if (beside / CARD_FILE).is_file():
+            return _read_card(beside / CARD_FILE)
+    heads = source.heads() if draft and "/drafts/" in draft else None
+    if heads is None:
+        return None
+    with closing(heads):
+        return next((card for card in heads.cards() if heads.weights(card.name) == draft), None)
+
+
+def _read_card(path: Path) -> Card:
+    try:
+        return restored(path, card_of, json.loads(path.read_bytes()), hint="")
+    except (ValueError, MpctlError) as error:
+        raise InputError(
+            f"this is no card of a head: {error}", file=str(path), hint="take it away to go without its checks"
+        ) from error
+
+
+def served_target(source: Source, service: Service) -> Target:
+    """Return the model that the engine loads; with the digest of its weights where they lie on this machine."""
+    from mpctl.platform.local.in_engine.heads import weights_digest
+
+    model = source.target_of(service) or ""
+    folder = source.folder(model)
+    revision = str(service.command.get("revision") or "")
+    return Target(model, revision, "" if folder is None else weights_digest(folder))
+
+
+def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[Finding, ...]:
+    """Return what the card of a head says against the target that serves and against the prompts of a measurement."""
+    found = []
+    if difference := card.target.difference(served):
+        found.append(
+            Finding(
+                "stale-card",
+                "refuse",
+                f"{card.name} was trained for another target: {difference}",
+                _SOURCE,
+                "train a head for the model that serves: mpctl drafts train",
+            )
+        )
+    if known := card.trained_on(prompts):
+        found.append(
+            Finding(
+                "trained-on-these-prompts",
+                "refuse",
+                f"{card.name} was trained on {known} of the measurement's {len(prompts)} prompts, "
+                "so its acceptance on them says nothing of other traffic",
+                _SOURCE,
+                "measure on prompts that are newer than its training, or on a built-in set",
+            )
+        )
+    return tuple(found)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
+from mpctl.app.change.made import served_target
 from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order
 from mpctl.app.operate.training import open_training as open_service_training
 from mpctl.app.session.base import Session
@@ -92,9 +93,8 @@ class PolicyTraining:
         return self.service.complete(replace(order, k=self.k or order.k)), split
 
     def target(self) -> Target:
-        """Return the target by its name; its weights are not read from here."""
-        service = self.session.service()
-        return Target(self.session.target_of(service) or "", str(service.command.get("revision") or ""))
+        """Return the target, with the digest of its weights where they lie on this machine."""
+        return served_target(self.session, self.session.service())
 
     def draft(self, name: str) -> str:
         """Return where its weights lie."""
@@ -251,10 +251,8 @@ def _card(session: Session, training: Training, operation: Operation) -> _Write 
         waited = status is not None and status.phase is Phase.PENDING
         return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
     card, live = trainer.card(uid), training.target()
-    if (card.target.model, card.target.revision) != (live.model, live.revision) or (
-        card.target.digest and live.digest and card.target.digest != live.digest
-    ):
-        return _refuse(session, operation, "overtaken: another target serves than the head was trained for")
+    if difference := card.target.difference(live):
+        return _refuse(session, operation, f"overtaken: the head was trained for {difference}")
     holdout = card.holdout
     new = None if holdout is None else holdout.new.tokens_per_step.value
     old = None if holdout is None or holdout.old is None else holdout.old.tokens_per_step.value

@@ -48,7 +48,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         open_signer(request.signing)  # a key that cannot sign stops the rollout before it starts
     workload = read_workload(request.measurement, loader_for(session))
     request = _with_method(session, request, workload)
-    load = Load(workload.most, max(workload.temperatures))
+    prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
+    load = Load(workload.most, max(workload.temperatures), prompts)
     change = prepare(session, request.speculation, load)
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from mpctl.drafts.card import Card, card_of
+from mpctl.drafts.card import CARD_FILE, Card, card_of
 from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, prompt_lines
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform import http
@@ -26,7 +26,6 @@ from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, is_same, pod_problem
 from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name
 
-CARD_FILE = "card.json"
 _PHASES = {COLLECT: Phase.COLLECTING, TRAIN: Phase.TRAINING, CARD: Phase.CARD}
 _TRIES = 4
 _PAUSE_S = 1.0

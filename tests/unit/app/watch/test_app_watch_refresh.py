@@ -128,7 +128,7 @@ def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(
     ("change", "reason"),
     [
         ({"worse": True}, "no better: tokens per step 1.75, the old head's 3.40"),
-        ({"trained_for": "d0"}, "overtaken: another target serves"),
+        ({"trained_for": "d0"}, "overtaken: the head was trained for "),
         ({"phase": Phase.FAILED}, "not trained: failed: state"),
     ],
 )

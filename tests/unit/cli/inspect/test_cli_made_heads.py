@@ -49,3 +49,50 @@ def test_a_manifest_in_a_file_has_no_heads(cli, service):
     done = cli("render", "-f", service, "--spec", "eagle3", "--draft", "made:chat-1")
     assert done.code == 2
     assert "heads are trained for running services alone" in done.err
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        (Target("another"), "model another, and model serves"),
+        (Target("model", "v2"), "revision v2, and an unknown one serves"),
+        (Target("model", digest="0" * 64), "weights 000000000000, and "),
+    ],
+)
+@pytest.mark.parametrize("draft", ["made:demo-1", "the folder"])
+def test_a_head_for_another_target_is_refused(cli, state, target, says, draft):
+    (cli.directory / "model").mkdir(exist_ok=True)
+    (cli.directory / "model" / "model.safetensors").write_bytes(b"weights of the target")
+    weights = trained_head(state, "demo-1", target)
+    done = cli("preflight", "demo", "--spec", "eagle3", "--draft", str(weights) if draft == "the folder" else draft)
+    assert done.code == 9
+    assert f"demo-1 was trained for another target: {says}" in done.out + done.err
+    before = (state / "desired.json").read_bytes()
+    assert cli("rollout", "demo", "--yes", "--spec", "eagle3", "--draft", "made:demo-1").code == 9
+    assert (state / "desired.json").read_bytes() == before
+
+
+def test_a_head_that_was_trained_on_the_measurements_prompts_is_refused(cli, state):
+    trained_head(state, "demo-1", TARGET, ("fix the loop", "name the file"))
+    prompts = cli.directory / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in ("fix  the loop", *"abcdefghijklm")))
+    rollout = ("rollout", "demo", "--yes", "--spec", "eagle3", "--draft", "made:demo-1")
+    done = cli(*rollout, "--prompts", str(prompts))
+    assert done.code == 9
+    assert "demo-1 was trained on 1 of the measurement's 14 prompts" in done.out + done.err
+    assert "fix the loop" not in done.out + done.err
+    assert "trained-on-these-prompts" not in cli("rollout", "demo", "--yes", *rollout[3:]).err  # built-in prompts
+
+
+def test_a_card_beside_a_head_made_elsewhere_counts(cli, service):
+    head = cli.directory / "elsewhere"
+    head.mkdir()
+    (head / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64}))
+    card = {"name": "elsewhere", "method": "eagle3", "target": {"model": "org/other"}, "head_digest": "ab"}
+    (head / "card.json").write_text(json.dumps(card))
+    options = ("preflight", "-f", service, "--spec", "eagle3", "--draft", "elsewhere")
+    assert "[stale-card] elsewhere was trained for another target: model org/other" in cli(*options).err
+    (head / "card.json").write_text("[]")
+    done = cli(*options)
+    assert done.code == 2
+    assert "card.json: this is no card of a head" in done.err
