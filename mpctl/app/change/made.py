@@ -92,9 +92,9 @@ def served_target(source: Source, service: Service) -> Target:
 
 def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[Finding, ...]:
     """Return what the card of a head says against the target that serves and against the prompts of a measurement."""
-    found = []
+    findings = []
     if difference := card.target.difference(served):
-        found.append(
+        findings.append(
             Finding(
                 "stale-card",
                 "refuse",
@@ -104,7 +104,7 @@ def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[F
             )
         )
     if known := card.trained_on(prompts):
-        found.append(
+        findings.append(
             Finding(
                 "trained-on-these-prompts",
                 "refuse",
@@ -114,4 +114,4 @@ def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[F
                 "measure on prompts that are newer than its training, or on a built-in set",
             )
         )
-    return tuple(found)
+    return tuple(findings)
