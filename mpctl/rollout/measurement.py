@@ -495,7 +495,7 @@ class Measurement:
             endpoint=lambda arm: self.target(arm).endpoint,
             salt=self.salt,
             concurrency=self.workload.most,
-            unscorable=why_unscorable(self.target(BASELINE).spec) if BASELINE in arms else BASELINE_LEFT,
+            unscorable=self.unscorable() if BASELINE in arms else BASELINE_LEFT,
             tie=passed.tie if passed else None,
             alone=self.placement is not Placement.TURNS,
             bounded=self.fidelity == QUICK,
@@ -506,6 +506,12 @@ class Measurement:
 
     def _round_answers(self) -> AnswerCheck | None:
         return self._read(ROUND_ANSWERS, AnswerCheck.from_record)
+
+    def unscorable(self) -> str:
+        """Return why the serving baseline cannot score, "" where it can."""
+        baseline = self.target(BASELINE)
+        adapters = any(kind.variant is not None and kind.variant.adapter for kind in self.workload.traffic)
+        return why_unscorable(baseline.spec, baseline.argv, adapters=adapters)
 
     def salt(self, arm: str, attempt: str = "") -> str:
         """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a

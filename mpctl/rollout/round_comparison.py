@@ -17,6 +17,8 @@ from mpctl.rollout.ports import Endpoint, Meter
 ROUNDS = "rounds"  # in place of the name of a set of requests
 BASELINE_LEFT = "the baseline had left the GPU before the candidate answered"
 _RULES = (AnswerRule.TOKENS, AnswerRule.RENDERING)
+# An engine with LoRA dies of a request for log probabilities of its prompt (vLLM #29955, #16668).
+_LORA = frozenset({"--enable-lora", "--lora-modules"})
 _CONTROL = 2  # equal answers of the baseline that it scores, where no pass has measured its rounding
 _GAPS = 2  # alternatives
 _AGAIN = 1  # at once, when a request is sent again alone
@@ -43,8 +45,11 @@ def score_ids(
     return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
 
 
-def why_unscorable(spec: Spec | None) -> str:
-    """Return why an engine's scores of a prompt cannot be used; "" where they can."""
+def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = False) -> str:
+    """Return why an engine's scores of a prompt cannot be used, by its spec and its arguments; "" where they can.
+    ``adapters``: requests name some."""
+    if adapters or any(word.partition("=")[0] in _LORA for word in argv):
+        return "a baseline with LoRA may stop when it scores (vllm-project/vllm#29955)"
     thread = METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
     return f"a baseline with {spec.method} may score other tokens ({thread})" if spec is not None and thread else ""
 

@@ -58,10 +58,6 @@ class _Pass:
         most, placement = self.measured.workload.most, self.operation.plan.placement
         return most if placement.users_set_load else max(most, _AT_ONCE)
 
-    @property
-    def _unscorable(self) -> str:
-        return why_unscorable(self.operation.plan.baseline_spec)
-
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
         self.measured.note_conditions(arm)
         return ask_for_ids(
@@ -83,7 +79,7 @@ class _Pass:
                 salt=self.measured.salt(BASELINE, "scores"),
             )
 
-        return score_ids((None,) * len(answers) if self._unscorable else answers, score)
+        return score_ids((None,) * len(answers) if self.measured.unscorable() else answers, score)
 
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
@@ -121,7 +117,10 @@ class _Pass:
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
         level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
         fidelity = self.operation.plan.fidelity
-        return examine(pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=self._unscorable)
+        unscorable = (
+            why_unscorable(self.operation.plan.baseline_spec, ()) if self.leaves else self.measured.unscorable()
+        )
+        return examine(pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=unscorable)
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
         """Both arms' answers to the sampled requests once more, scored; a request that comes several times in the

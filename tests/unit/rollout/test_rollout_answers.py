@@ -71,6 +71,21 @@ def test_only_the_baseline_scores(monkeypatch):
     assert {manifest for manifest, _, _ in memory.meter.scored} == {BASELINE_TEXT}
 
 
+@pytest.mark.parametrize("argument", ["--enable-lora", "--lora-modules=sql=org/sql"])
+def test_an_engine_with_lora_never_scores(monkeypatch, argument):
+    """vLLM #29955: it dies of the request, with its users'."""
+    memory = MemoryWorld(WRONG)
+    state = memory.context.platform.state
+
+    def with_lora(arm):
+        seen = state(arm)
+        return seen if seen.argv is None else replace(seen, argv=(*seen.argv, argument))
+
+    monkeypatch.setattr(memory.context.platform, "state", with_lora)
+    rollout(memory, Strategy.SIDE_BY_SIDE)
+    assert memory.meter.asked and not memory.meter.scored
+
+
 def test_an_answer_is_scored_behind_the_prompt_that_the_baseline_read(monkeypatch):
     """A gateway that returns the whole answer of another request returns its prompt ids as well."""
     memory, prompts = MemoryWorld(WRONG), set()
