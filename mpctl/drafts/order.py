@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.errors import InputError
@@ -89,7 +89,7 @@ class TrainingOrder(Record):
 
     ``name``: the service and a number, ``qwen-7``; ``start``: None trains from nothing; ``command``: the trainer's
     arguments with ``{transcripts}``, ``{target}``, ``{start}``, ``{out}`` and ``{steps}``; ``made_with``: the trainer
-    and its version.
+    and its version; ``speculation``: the engine's settings of the method but its head and ``k`` tokens.
     """
 
     name: str
@@ -105,6 +105,7 @@ class TrainingOrder(Record):
     limits: Limits = Limits()
     images: Images = Images()
     made_with: str = ""
+    speculation: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Raises :class:`InputError` for a name that is no folder's or for an unknown placeholder of the command."""

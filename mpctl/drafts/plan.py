@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mpctl.methods import METHODS
+
 GIB = 2**30
 LEAST_PROMPTS = 200  # conversations: the fewest whose refresh regained most of what a stale head had lost
 LEAST_GAIN = 1.05  # over what serves now: below it a head is not worth its training
@@ -19,7 +21,7 @@ _REACHED = 0.3
 # as many positions for each token of an answer (3072 anchors of 8 tokens in 8192; depths thinned by 0.7).
 _UNROLLED = 3
 _TRAINED_FLOPS = 6  # per parameter and token: one forward, two backward (Kaplan et al., arXiv 2001.08361, 2.1)
-_OVERHEAD = {"p-eagle": 3.0}  # against that arithmetic: speculators' run of 2 793 s
+_PARALLEL = 3.0  # of a head made to draft in one pass, against that arithmetic: speculators' run of 2 793 s
 _START_S = 100.0  # data preparation, and the engine's start: 60 to 114 s in the same runs
 _REGENERATED_AT_ONCE = 64  # answers that the engine generates at the same time
 _BANDWIDTH_REACHED = 0.6  # of the memory, while it generates
@@ -85,7 +87,8 @@ def cost_of(method: str, sizes: Sizes, work: Workload, device: Device, gpus: int
     if work.regenerates:
         steps = work.conversations * work.answer_tokens / _REGENERATED_AT_ONCE
         collect_s += steps * sizes.weights_gb / (device.bandwidth_gb_s * _BANDWIDTH_REACHED)
-    flops = _TRAINED_FLOPS * _UNROLLED * sizes.head_b * 1e9 * _OVERHEAD.get(method, 1.0)
+    overhead = _PARALLEL if METHODS[method].parallel_drafting == "required" else 1.0
+    flops = _TRAINED_FLOPS * _UNROLLED * sizes.head_b * 1e9 * overhead
     train_s = work.passes * work.tokens * flops / rate
     # Online, half of the GPUs wait for the other half.
     seconds = 2 * max(work.passes * read_s, train_s) if work.online else collect_s + train_s

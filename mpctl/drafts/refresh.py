@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from mpctl.methods import METHODS
+
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
+_LOOKUPS = tuple(name for name, row in METHODS.items() if row.is_lookup)  # the first needs no package
 LEAST_GAIN = 0.05  # of throughput over what serves now, below which no training is worth its risk
 
 
@@ -35,7 +38,7 @@ class RefreshPolicy:
     gpu_hours_per_week: float = 8.0
     attempts: int = 2
     cool_down_s: float = DAY_S
-    free_methods: tuple[str, ...] = ("ngram",)
+    free_methods: tuple[str, ...] = _LOOKUPS[:1]
     trainer: str = ""
     trainer_image: str = ""
     queue: str | None = None

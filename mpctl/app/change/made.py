@@ -100,7 +100,7 @@ def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[F
                 "refuse",
                 f"{card.name} was trained for another target: {difference}",
                 _SOURCE,
-                "train a head for the model that serves: mpctl drafts train",
+                f"train a head for the model that serves: {commands.line('drafts', 'train')}",
             )
         )
     if known := card.trained_on(prompts):

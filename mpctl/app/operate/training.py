@@ -158,6 +158,8 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
     model = session.target_of(session.service())
     if model is None:
         raise InputError(f"{session.title}: the target's path is unknown", hint="name it in the engine's arguments")
+    settings: dict[str, Any] = {"method": METHODS[method].engine_method, **dict(METHODS[method].defaults)}
+    k = settings.pop("num_speculative_tokens", 3)
     order = TrainingOrder(
         name=name,
         service=session.name,
@@ -167,8 +169,8 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
         training=digests_of(split.training, salt),
         holdout=digests_of(split.holdout, salt),
         command=tuple(shlex.split(request.command or "")),
-        k=(spec.k if spec.method == method else None)
-        or dict(METHODS[method].defaults).get("num_speculative_tokens", 3),
+        k=(spec.k if spec.method == method else None) or k,
+        speculation=settings,
         start=StartHead(start, "") if start else None,
         limits=Limits(request.disk_gib, request.deadline_s, request.steps, request.answer_tokens),
         images=Images(trainer=request.image or ""),

@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mpctl import commands
 from mpctl.drafts.card import Card, card_of
 from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, prompt_lines
 from mpctl.errors import MpctlError
@@ -23,7 +24,7 @@ from mpctl.platform.local.state_files import locked, part_of_path, read_json, st
 from mpctl.records import decode, encode, restored
 
 PROGRAM = Path(__file__).parent / "in_engine" / "heads.py"
-_DAMAGED = "'mpctl drafts purge' deletes the head"
+_DAMAGED = f"'{commands.line('drafts', 'purge', 'HEAD')}' deletes the head"
 
 
 class LocalTrainer:

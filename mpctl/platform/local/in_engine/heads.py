@@ -181,13 +181,7 @@ def measure(folder: Path, head: str, out: Path) -> None:
     from vllm.sampling_params import RequestOutputKind
 
     order = _read(folder / "order.json")
-    speculative: dict[str, Any] = {
-        "method": "eagle3" if order["method"] == "p-eagle" else order["method"],
-        "model": head,
-    }
-    if order["method"] == "p-eagle":
-        speculative["parallel_drafting"] = True
-    llm = _engine(order, {**speculative, "num_speculative_tokens": order["k"]})
+    llm = _engine(order, {**order["speculation"], "model": head, "num_speculative_tokens": order["k"]})
     tokenizer, engine = llm.get_tokenizer(), llm.llm_engine
     prompts = _prompts(folder, "holdout")
     sampling = SamplingParams(
