@@ -136,7 +136,7 @@ class Preflight:
 _WITHOUT_RULE = frozenset((
     "answers-cut", "draft-not-staged", "draft-staging", "draft-unmounted", "key-without-effect", "kv-pool",
     "kv-pool-too-small", "large-k", "no-disruption-budget", "parallel-eagle3", "pods-left-alone", "requests-lost",
-    "shared-runtime", "unknown-key",
+    "shared-runtime", "stale-card", "trained-on-these-prompts", "unknown-key",
 ))  # fmt: skip
 
 
