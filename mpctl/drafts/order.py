@@ -88,8 +88,8 @@ class TrainingOrder(Record):
     """An order. It holds no text of a prompt: ``training`` and ``holdout`` are digests under ``salt``.
 
     ``name``: the service and a number, ``qwen-7``; ``start``: None trains from nothing; ``command``: the trainer's
-    arguments with ``{transcripts}``, ``{target}``, ``{start}``, ``{out}`` and ``{steps}``; ``made_with``: the trainer
-    and its version; ``speculation``: the engine's settings of the method but its head and ``k`` tokens.
+    arguments with ``{transcripts}``, ``{target}``, ``{start}``, ``{out}`` and ``{steps}``; ``made_with``: the trainer's
+    program; ``speculation``: the engine's settings of the method but its head and ``k`` tokens.
     """
 
     name: str
@@ -127,6 +127,12 @@ class TrainingOrder(Record):
                 continue
             filled.append(_PLACEHOLDER.sub(lambda match: values[match[1]], argument))
         return filled
+
+
+def program_of(command: Sequence[str]) -> str:
+    """Return the program of a trainer's command: of a Python command its script or module."""
+    words = [word for word in command if word != "-m" and not re.fullmatch(r"(.*/)?(python[\d.]*|env)", word)]
+    return words[0].rpartition("/")[2] if words else ""
 
 
 def next_name(service: str, taken: Iterable[str]) -> str:

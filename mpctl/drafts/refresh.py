@@ -27,7 +27,7 @@ class RefreshPolicy:
     - ``prompts``: files of the service's own traffic by class, the oldest prompt first; ``min_prompts``: the fewest.
     - ``apply``: train, instead of proposing the command. ``free_methods``: methods without weights, each of which is
       measured once per finding before anything is trained.
-    - ``trainer``: the command of the training stage, ``trainer_image``, ``queue`` and ``storage_class``: as
+    - ``trainer``: the command of the training stage, ``trainer_image``, ``steps``, ``queue`` and ``storage_class``: as
       ``mpctl drafts train`` takes them; ``deadline_s``: of one training, which the budget counts in full until its card
       says what it took.
     - ``gpu_hours_per_week``; ``attempts`` for one stale draft; ``cool_down_s`` between two trainings of the service.
@@ -41,6 +41,7 @@ class RefreshPolicy:
     free_methods: tuple[str, ...] = _LOOKUPS[:1]
     trainer: str = ""
     trainer_image: str = ""
+    steps: int = 1000
     queue: str | None = None
     storage_class: str | None = None
     deadline_s: float = 6 * 3600.0

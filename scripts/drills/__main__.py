@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
+from pathlib import Path
 
 from mpctl.app.session.base import Place
 from mpctl.app.session.open import open_session
 from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
+from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import MpctlError
 from scripts import drills
 from scripts.drills.faults import DrillOutcome, Fault, Result
@@ -18,6 +21,11 @@ from scripts.drills.rig import rig_of
 from scripts.drills.run import DrillRequest, run
 
 FAILED = 9  # exit code
+_EAGLE3 = Path(__file__).parents[1] / "demo_model" / "eagle3.py"
+TRAINER = (
+    f"{shlex.quote(sys.executable)} {shlex.quote(str(_EAGLE3))} --threads 1 --target {{target}} --start {{start}} "
+    "--transcripts {transcripts} --steps {steps} --out {out}"
+)
 
 
 def main() -> int:
@@ -28,6 +36,8 @@ def main() -> int:
     parser.add_argument("--prompts", action="append", default=[], help="the usual traffic (default: as measured)")
     parser.add_argument("--drift-to", default="chat", help="what the traffic turns to (default: chat)")
     parser.add_argument("--newer-target", help="another version of the target, for stale-head")
+    parser.add_argument("--refresh", metavar="FILE", help="for stale-head: prompts on which a head is trained anew")
+    parser.add_argument("--trainer", help="for --refresh: the trainer's command (default: the demo's)")
     parser.add_argument("--watch-policy", help="limits of the watch; its waiting times are shortened")
     parser.add_argument("--interval", type=float, default=2.0, help="seconds between two readings (default: 2)")
     parser.add_argument("--window", type=float, default=20.0, help="seconds of each measurement (default: 20)")
@@ -37,7 +47,21 @@ def main() -> int:
     options = parser.parse_args()
     terminal, place = Terminal.of_environment(yes=options.yes), Place("local", options.namespace)
     faults = tuple(options.fault or Fault)
-    request = DrillRequest(faults, tuple(options.prompts), options.drift_to, options.newer_target, options.window)
+    refresh = None
+    if options.refresh:
+        # Free methods are left out: on edits n-gram would win, and no head would be trained.
+        refresh = RefreshPolicy(
+            {"traffic": options.refresh},
+            min_prompts=200,
+            free_methods=(),
+            cool_down_s=0.0,
+            trainer=options.trainer or TRAINER,
+            steps=320,
+            apply=True,
+        )
+    request = DrillRequest(
+        faults, tuple(options.prompts), options.drift_to, options.newer_target, refresh, options.window
+    )
     try:
         session = open_session(place, terminal, options.name)
         policy = read_policy(options.watch_policy, options.interval)

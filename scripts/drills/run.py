@@ -14,6 +14,7 @@ from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.watcher import Watcher
 from mpctl.app.workload import read_traffic
+from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.answer_sets import SENTINELS
 from mpctl.experiment.prompt_files import BUILT_IN
@@ -35,6 +36,7 @@ class DrillRequest:
     prompts: tuple[str, ...] = ()  # the traffic that the gate measured; () where it was built-in sets
     drift_to: str = "chat"  # what the traffic turns to
     newer_target: str | None = None  # another version of the target
+    refresh: RefreshPolicy | None = None  # the stale head is trained anew on it
     window_s: float = 20.0  # of each phase
 
 
@@ -165,7 +167,10 @@ class _Drill:
         """A fault that another spec ends."""
         if arguments:
             self.users.pause()  # the change comes with a restart, which is no part of the fault
-            self.rig.crash(arguments)
+            if result.fault is Fault.STALE_HEAD and self.request.refresh and self.request.newer_target:
+                self.rig.replace_target(self.request.newer_target)
+            else:
+                self.rig.crash(arguments)
             if not watch.wait(self.rig.serves):
                 return replace(result, skipped="the engine did not start with it")
             # vLLM on a CPU starts with synthetic acceptance, and ends with its first request.
@@ -173,6 +178,8 @@ class _Drill:
                 return replace(result, skipped=f"the engine does not answer with it: {error}")
         self.users.send(self.usual if arguments else self.novel)
         result = watch.fallen_back(result)
+        if result.fault is Fault.STALE_HEAD and self.request.refresh and result.recovered_s is not None:
+            return watch.re_armed(result, self.usual, trained=True)
         if result.fault is not Fault.DRIFT or result.recovered_s is None:
             return result
         self.users.send(self.usual)
@@ -234,6 +241,7 @@ class _Drill:
             fleet_share=1.0,
             fleet_window_s=1.0,
             re_arm=fault is Fault.DRIFT,
+            refresh=self.request.refresh if fault is Fault.STALE_HEAD else None,
             sentinel_s=self.policy.interval_s if planted else 0.0,
         )
         events: list[tuple[float, WatchEvent]] = []

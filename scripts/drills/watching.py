@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.watcher import Watched, Watcher
-from mpctl.rollout.operation import unfinished_operation
+from mpctl.rollout.operation import Ending, operations, unfinished_operation
 from mpctl.watch.sentinel import Check
 from scripts.drills.faults import EFFECTS, Fault, Result
 from scripts.drills.rig import Rig
@@ -19,6 +19,7 @@ START_S = 300.0  # of an engine that was killed
 FOUND_S = 300.0
 SENTINEL_S = 900.0  # for some sentinels, of which the load allows few
 _ACTED_S, _RE_ARMED_S = 600.0, 1800.0
+_TRAINED_S = 2400.0
 _UNDECIDED_S = 120.0  # after a finding, until it is clear that speculation still pays
 _SETTLED_S = 120.0  # for a finding that is there before the fault
 POLL_S = 0.5
@@ -153,9 +154,13 @@ class Watch:
         self._phase("after")
         return result
 
-    def re_armed(self, result: Result, prompts: Sequence[str]) -> Result:
-        """From the return of the usual traffic until after the better spec was promoted again."""
-        at, past = self._clock.monotonic(), len(self._events)
+    def re_armed(self, result: Result, prompts: Sequence[str], *, trained: bool = False) -> Result:
+        """From the return of the usual traffic until after the better spec was promoted again; ``trained``: one whose
+        draft is trained first, while the users go on."""
+        at = self._clock.monotonic()
+        if trained and self._until(self._offered, _TRAINED_S) is None:
+            return replace(result, failure=f"no head was offered within {_TRAINED_S:.0f} s: {self._events[-1][1].line}")
+        past = len(self._events)
 
         def ended() -> tuple[float, WatchEvent] | None:
             return next((pair for pair in self._events[past:] if pair[1].kind in ("action", "error")), None)
@@ -178,6 +183,11 @@ class Watch:
         self._users.send(prompts)
         self._phase("re_armed")
         return result
+
+    def _offered(self) -> bool:
+        """Return whether a trained head waits for its gate, or is in it."""
+        latest = operations(self._watched.session.store.entries())[-1]
+        return latest.ending is Ending.OFFERED or (latest.ending is None and bool(latest.plan.cause))
 
     def killed(self, result: Result) -> Result:
         """Measure from the engine's end until it answers again. No spec is at fault, so none is replaced."""

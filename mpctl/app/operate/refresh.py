@@ -116,6 +116,7 @@ def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> T
         start=spec.draft,
         command=policy.trainer,
         image=policy.trainer_image,
+        steps=policy.steps,
         deadline_s=policy.deadline_s,
         queue=policy.queue,
         storage_class=policy.storage_class,

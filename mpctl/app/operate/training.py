@@ -16,7 +16,17 @@ from mpctl.app.plan.training import read_prompts, trained_method
 from mpctl.app.session.base import Session, TrainedHeads, interruptible
 from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
-from mpctl.drafts.order import Images, Limits, Phase, Split, Trainer, TrainingOrder, TrainingStatus, next_name
+from mpctl.drafts.order import (
+    Images,
+    Limits,
+    Phase,
+    Split,
+    Trainer,
+    TrainingOrder,
+    TrainingStatus,
+    next_name,
+    program_of,
+)
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.methods import METHODS, from_config
 
@@ -160,6 +170,7 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
         raise InputError(f"{session.title}: the target's path is unknown", hint="name it in the engine's arguments")
     settings: dict[str, Any] = {"method": METHODS[method].engine_method, **dict(METHODS[method].defaults)}
     k = settings.pop("num_speculative_tokens", 3)
+    command = tuple(shlex.split(request.command or ""))
     order = TrainingOrder(
         name=name,
         service=session.name,
@@ -168,13 +179,13 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
         salt=salt,
         training=digests_of(split.training, salt),
         holdout=digests_of(split.holdout, salt),
-        command=tuple(shlex.split(request.command or "")),
+        command=command,
         k=(spec.k if spec.method == method else None) or k,
         speculation=settings,
         start=StartHead(start, "") if start else None,
         limits=Limits(request.disk_gib, request.deadline_s, request.steps, request.answer_tokens),
         images=Images(trainer=request.image or ""),
-        made_with=(request.command or "").partition(" ")[0],
+        made_with=program_of(command),
     )
     return order, split
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Limits, Split, TrainingOrder, next_name
+from mpctl.drafts.order import Limits, Split, TrainingOrder, next_name, program_of
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import CHAT
 from mpctl.records import encode
@@ -84,3 +84,16 @@ def test_an_unknown_placeholder_is_refused_with_the_ones_there_are():
     with pytest.raises(InputError, match=r"unknown \{prompts\}") as refused:
         order(command=("train", "{prompts}"))
     assert "{transcripts}" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("command", "program"),
+    [
+        ("/opt/venv/bin/python3.12 scripts/eagle3.py --steps {steps}", "eagle3.py"),
+        ("python -m speculators.train --steps {steps}", "speculators.train"),
+        ("torchrun --nproc-per-node 2 train.py", "torchrun"),
+        ("", ""),
+    ],
+)
+def test_a_card_names_the_program_that_trained(command, program):
+    assert program_of(command.split()) == program
