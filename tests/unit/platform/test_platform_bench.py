@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import importlib.util
+import io
 import json
 import os
+import queue
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -104,3 +107,34 @@ def test_a_client_that_is_not_asked_for_ids_or_has_other_parts_is_left_alone(wor
     tap.add_to([])
     worker.TokenTap(SimpleNamespace(), asked=True).add_to([])
     assert result.read_text() == "{}"
+
+
+def test_the_tokenizer_is_read_once_for_all_blocks(worker, monkeypatch):
+    read = []
+
+    def get_tokenizer(name, *, trust_remote_code):
+        read.append((name, trust_remote_code))
+
+    def main(options):
+        client.get_tokenizer(options.tokenizer, trust_remote_code=False)
+
+    client = SimpleNamespace(
+        get_tokenizer=get_tokenizer, main=main, add_cli_args=lambda parser: parser.add_argument("--tokenizer")
+    )
+    modules = {
+        "vllm": {},
+        "vllm.benchmarks": {"serve": client},
+        "vllm.utils": {},
+        "vllm.utils.argparse_utils": {"FlexibleArgumentParser": argparse.ArgumentParser},
+    }
+    for name, members in modules.items():
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+        vars(sys.modules[name]).update(members)
+    asked = queue.Queue()
+    for request in [{"arguments": ["--tokenizer=org/model"], "token": None}] * 3 + [{"end": "of input"}]:
+        asked.put(request)
+    answers = io.StringIO()
+    with pytest.raises(KeyError, match="token"):
+        worker.serve(asked, answers)
+    assert [json.loads(line)["ok"] for line in answers.getvalue().splitlines()] == [True] * 3
+    assert read == [("org/model", False)]
