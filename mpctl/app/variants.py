@@ -132,12 +132,17 @@ def _adapters(asked: tuple[str, ...], served: Sequence[_Served], named: frozense
 
 def _require_context(context: int, served: Sequence[_Served], max_tokens: int) -> None:
     for engine in served:
-        if engine.context is None or context > engine.context:
-            known = "an unknown number of" if engine.context is None else engine.context
+        if engine.context is None:
             raise InputError(
-                f"{context} tokens are more than the {known} tokens that {engine.address} serves",
+                f"{engine.address}/v1/models does not tell how many tokens a request may have",
                 field="--contexts",
-                hint=f"at most {engine.context}" if engine.context else "give prompts of that length with --prompts",
+                hint="try again, or give prompts of that length with --prompts",
+            )
+        if context > engine.context:
+            raise InputError(
+                f"{context} tokens are more than the {engine.context} tokens that {engine.address} serves",
+                field="--contexts",
+                hint=f"at most {engine.context}",
             )
     if context <= max_tokens + _SLACK_TOKENS:
         raise InputError(

@@ -175,11 +175,13 @@ class Measurement:
         self._write()
 
     def _prepare(self, arms: tuple[str, ...]) -> None:
+        fresh = self.compares and not self._has(arms[-1], 0)
+        if fresh:
+            self.meter.prepare()  # the load client starts while the engines answer
         for arm in arms if self.placement is not Placement.TURNS else ():
             self.note_conditions(arm)
         self._require_alike()
-        if self.compares and not self._has(arms[-1], 0):
-            self.meter.prepare()  # the load client starts while the engines answer
+        if fresh:
             self._send_bursts(arms)
         self._calibrate()
 

@@ -91,6 +91,7 @@ def test_all_adapters_are_the_model_and_each_adapter(serve):
     ("asked", "settings", "message", "hint"),
     [
         ({"contexts": (65_536,)}, {}, "65536 tokens are more than the 32768", "at most 32768"),
+        ({"contexts": (2048,)}, {"context": None}, "does not tell how many tokens", "try again"),
         ({"contexts": (256,)}, {}, "leave no room for a prompt beside an answer of 384", "lower --max-tokens"),
         ({"contexts": (512,)}, {}, "prompts of edits have up to", "shorter prompts such as --prompts fresh"),
         ({"contexts": (131_072,)}, {"context": 262_144}, "without repeating a passage", "--prompts NAME=FILE"),
