@@ -156,10 +156,23 @@ class Watch:
 
     def re_armed(self, result: Result, prompts: Sequence[str], *, trained: bool = False) -> Result:
         """From the return of the usual traffic until after the better spec was promoted again; ``trained``: one whose
-        draft is trained first, while the users go on."""
+        draft is trained first, while the users go on, and whose gate is asked twice where it stays undecided."""
         at = self._clock.monotonic()
         if trained and self._until(self._offered, _TRAINED_S) is None:
             return replace(result, failure=f"no head was offered within {_TRAINED_S:.0f} s: {self._events[-1][1].line}")
+        pair = self._gated(prompts)
+        if trained and pair is not None and not self._watched.facts.speculates:
+            pair = self._gated(prompts)
+        if pair is None or not self._watched.facts.speculates:
+            why = pair[1].text if pair is not None else f"nothing was tried within {_RE_ARMED_S:.0f} s"
+            return replace(result, failure=f"not re-armed: {why}")
+        result = replace(result, re_armed_s=pair[0] - at)
+        self._users.send(prompts)
+        self._phase("re_armed")
+        return result
+
+    def _gated(self, prompts: Sequence[str]) -> tuple[float, WatchEvent] | None:
+        """Follow the watch's next rollout, and return the event that ends it; None without one."""
         past = len(self._events)
 
         def ended() -> tuple[float, WatchEvent] | None:
@@ -174,15 +187,8 @@ class Watch:
         self._until(judged, _RE_ARMED_S)
         self._users.send(prompts)
         self._until(lambda: ended() is not None, _ACTED_S)
-        pair = ended()
         self._until(lambda: True, 0.0)
-        if pair is None or not self._watched.facts.speculates:
-            why = pair[1].text if pair is not None else f"nothing was tried within {_RE_ARMED_S:.0f} s"
-            return replace(result, failure=f"not re-armed: {why}")
-        result = replace(result, re_armed_s=pair[0] - at)
-        self._users.send(prompts)
-        self._phase("re_armed")
-        return result
+        return ended()
 
     def _offered(self) -> bool:
         """Return whether a trained head waits for its gate, or is in it."""
