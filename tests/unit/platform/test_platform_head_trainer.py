@@ -4,15 +4,19 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import sys
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Phase, Split, TrainingOrder
+from mpctl.drafts.order import Limits, Phase, Split, TrainingOrder
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.local.head_trainer import LocalTrainer
 from mpctl.platform.local.in_engine import heads
@@ -126,17 +130,59 @@ def test_a_name_that_leads_elsewhere_is_refused(trainer):
         trainer.folder("../other")
 
 
-@pytest.mark.parametrize("code", [0, 3])
-def test_stages_that_are_done_are_skipped_and_a_failed_one_is_named(tmp_path, code):
+def folder_to_train(folder: Path, **limits: float) -> Path:
+    record = replace(order(), limits=Limits(**limits)).to_record()
+    (folder / "order.json").write_text(json.dumps(record))
     for stage in ("collect", "card"):
-        (tmp_path / f".{stage}.done").touch()
-    heads.run(tmp_path, "u", [sys.executable, "-c", f"print('planted answer'); raise SystemExit({code})"])
+        (folder / f".{stage}.done").touch()
+    return folder
+
+
+def test_stages_that_are_done_are_skipped_and_what_the_others_printed_goes_with_the_card(tmp_path):
+    heads.run(folder_to_train(tmp_path), "u", [sys.executable, "-c", "print('planted answer')"])
     state = json.loads((tmp_path / "state.json").read_text())
-    expected = (
-        {"phase": "done", "message": ""} if not code else {"phase": "failed", "message": "train ended with code 3"}
-    )
-    assert {key: state[key] for key in expected} == expected
+    assert (state["phase"], state["message"]) == ("done", "")
     assert not [file for file in tmp_path.iterdir() if "planted answer" in file.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("print('planted answer'); raise SystemExit(3)", "train ended with code 3"),
+        ("raise MemoryError('planted answer')", "train ended with code 1 (MemoryError)"),
+        ("import json; json.loads('planted answer')", "train ended with code 1 (json.decoder.JSONDecodeError)"),
+    ],
+)
+def test_a_failure_names_the_private_log_and_nothing_that_its_stage_printed_but_an_exception(
+    tmp_path, program, message
+):
+    heads.run(folder_to_train(tmp_path), "u", [sys.executable, "-c", program])
+    state, log = json.loads((tmp_path / "state.json").read_text()), tmp_path / heads.LOG
+    assert (state["phase"], state["message"]) == ("failed", f"{message}; {log}")
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+
+
+def processes_of(group: int) -> list[psutil.Process]:
+    members = []
+    for process in psutil.process_iter(["status"]):
+        with suppress(ProcessLookupError):
+            if os.getpgid(process.pid) == group and process.info["status"] != psutil.STATUS_ZOMBIE:
+                members.append(process)
+    return members
+
+
+def test_a_run_ends_itself_and_what_it_started_at_the_deadline(tmp_path):
+    nested = "import subprocess; subprocess.run(['sleep', '600'])"
+    program = [sys.executable, heads.__file__, str(folder_to_train(tmp_path, deadline_s=0.5)), "run", "u"]
+    with subprocess.Popen([*program, sys.executable, "-c", nested], start_new_session=True) as run:
+        assert run.wait(30) == -signal.SIGKILL
+        end = time.monotonic() + 30
+        while processes_of(run.pid):
+            assert time.monotonic() < end
+            time.sleep(0.02)
+    state = json.loads((tmp_path / "state.json").read_text())
+    assert state["phase"] == "failed"
+    assert "train was stopped: the deadline of 0.5 s for all stages has passed" in state["message"]
 
 
 def test_tokens_of_a_step_beyond_the_first_are_accepted():

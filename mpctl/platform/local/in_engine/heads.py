@@ -15,6 +15,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -287,23 +288,56 @@ def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, s
 STAGES = (("collect", "collecting"), ("train", "training"), ("card", "card"))
 
 
+LOG = "output.log"
+_ERROR = re.compile(r"([A-Za-z_][\w.]*(?:Error|Exception))(?::|$)")
+
+
 def run(folder: Path, uid: str, command: Sequence[str]) -> None:
-    """Run the stages that are not done and keep their state; their output, which may hold text, is dropped."""
+    """Run the stages that are not done, within the order's deadline, and keep their state.
+
+    Their output goes to a log that only its owner can read: a trainer prints what it likes. It is deleted when the head
+    has its card, as the prompts are; a failure's message has no text of it but the name of an exception.
+    """
+    allowed: float = _read(folder / "order.json")["limits"]["deadline_s"]
+    end, log = time.monotonic() + allowed, folder / LOG
+
+    def say(phase: str, message: str = "") -> None:
+        pid = 0 if phase in ("done", "failed") else os.getpid()
+        _write(folder / "state.json", {"uid": uid, "phase": phase, "message": message, "pid": pid})
+
     for stage, phase in STAGES:
-        _write(folder / "state.json", {"uid": uid, "phase": phase, "message": "", "pid": os.getpid()})
+        say(phase)
         done = folder / f".{stage}.done"
         if done.exists():
             continue
         arguments = list(command) if stage == "train" else [sys.executable, __file__, str(folder), stage]
-        code = subprocess.run(
-            arguments, check=False, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        ).returncode
+        try:
+            code = _logged(arguments, log, end - time.monotonic())
+        except subprocess.TimeoutExpired:
+            say("failed", f"{stage} was stopped: the deadline of {allowed:g} s for all stages has passed; {log}")
+            if os.getpgrp() == os.getpid():
+                os.killpg(0, signal.SIGKILL)  # with what the stage has started
+            return
         if code:
-            message = f"{stage} ended with code {code}"
-            _write(folder / "state.json", {"uid": uid, "phase": "failed", "message": message, "pid": 0})
+            say("failed", f"{stage} ended with code {code}{_error_in(log)}; {log}")
             return
         done.touch()
-    _write(folder / "state.json", {"uid": uid, "phase": "done", "message": "", "pid": 0})
+    log.unlink(missing_ok=True)
+    say("done")
+
+
+def _logged(arguments: Sequence[str], log: Path, seconds: float) -> int:
+    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        return subprocess.run(
+            arguments, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, timeout=seconds
+        ).returncode
+
+
+def _error_in(log: Path) -> str:
+    """Return the name of the exception in the last line of a log; its message may hold a prompt."""
+    lines = log.read_text(encoding="utf-8", errors="replace").rstrip().splitlines()
+    name = _ERROR.match(lines[-1]) if lines else None
+    return f" ({name[1]})" if name else ""
 
 
 def main(arguments: Sequence[str]) -> None:
