@@ -130,12 +130,13 @@ def serving_image(pod: Json) -> str:
 _STAGE = Path(__file__).parents[1] / "in_pod" / "stage.py"
 _HEADS = Path(__file__).parents[2] / "local" / "in_engine" / "heads.py"
 _PROGRAMS = {COLLECT: _HEADS, CARD: _HEADS}  # of the stages that the engine's image runs
+_CONNECTOR = _HEADS.with_name("cpu_hidden_states.py")  # which the engine loads on a node without a GPU
 _WAIT_S = 1800  # for the prompts, while a GPU is held
 
 
 def stage_programs() -> dict[str, str]:
     """The programs of the stages, by file name."""
-    files = (_STAGE, *_PROGRAMS.values())
+    files = (_STAGE, _CONNECTOR, *_PROGRAMS.values())
     return {path.name: path.read_text(encoding="utf-8") for path in files}
 
 

@@ -327,7 +327,7 @@ def run(folder: Path, uid: str, command: Sequence[str]) -> None:
 
 
 def _logged(arguments: Sequence[str], log: Path, seconds: float) -> int:
-    with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+    with os.fdopen(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         return subprocess.run(
             arguments, check=False, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, timeout=seconds
         ).returncode
