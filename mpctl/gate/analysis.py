@@ -81,7 +81,7 @@ class Stages:
     higher: Stage
     lower: Stage
     both: Stage
-    exact: float
+    counting_level: float
 
     @classmethod
     def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1, earlier: int = 0) -> Stages:
@@ -95,7 +95,7 @@ class Stages:
             higher=Stage(rounds, planned, below=guard, above=loss),
             lower=Stage(rounds, planned, below=loss, above=guard),
             both=Stage(rounds, planned, below=guard, above=guard),
-            exact=policy.side * part / max(cells, 1) / planned,
+            counting_level=policy.side * part / max(cells, 1) / planned,
         )
 
 
@@ -107,7 +107,7 @@ class Figure:
     ratio: bool
     stage: Stage
     trim: float = 0.0
-    pooled: float | None = None  # with every stall and round, and stalls at their bound; None where nothing is cut
+    with_stalls: float | None = None  # with every stall and round, and stalls at their bound; None where nothing is cut
     allowance: float = 0.0  # the error, of ratios in logarithms, that no number of rounds shows
     correlated: bool = False  # one arm after the other: rounds resemble neighbours, and the allowance may be a drift
     rounds: tuple[int, ...] = ()  # the numbers of the rounds that have a value, where cells are joined by them
@@ -158,7 +158,7 @@ def measure_figures(
             _with_stalls(steady, burst or Burst()),
             rounds=tuple(throughput),
         ),
-        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.gain, pooled=mean, rounds=tuple(time)),
+        "time_per_token_ratio": Figure(tuple(time.values()), True, stages.gain, with_stalls=mean, rounds=tuple(time)),
         "length_ratio": Figure(tuple(pairing.length_logs()), True, stages.both),
         "tpot": _trimmed_ratio(cut.times("tpot_ms"), steady.times("tpot_ms"), stages),
         "e2e": _trimmed_ratio(list(cut.request_times().values()), list(steady.request_times().values()), stages),

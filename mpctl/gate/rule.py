@@ -59,9 +59,9 @@ class Case:
         return self.analysis.stages
 
     @property
-    def exact(self) -> float:
+    def counting_level(self) -> float:
         """The significance level of a counting test that can reject at every interim analysis."""
-        return self.stages.exact
+        return self.stages.counting_level
 
     @property
     def baseline(self) -> ArmConditions | None:

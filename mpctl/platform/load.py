@@ -19,7 +19,7 @@ from typing import Protocol
 
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
-from mpctl.rollout.ports import Endpoint, LoadOrder, Sent
+from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 ENGINE_SIDE = Path(__file__).parent / "local" / "in_engine"
 WORKER = ENGINE_SIDE / "bench.py"
@@ -46,7 +46,7 @@ class LoadClient(Protocol):
     def close(self) -> str:
         """End the client; return what of it remains, empty when nothing does."""
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
         """Send a block. ``counters`` reads the engine's; None: they are not wanted.
 
         Raises:

@@ -24,56 +24,57 @@ class Act(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """``plan`` with OPEN, ``operation`` with RESUME. ``preserved``: fields that differ from the requested revision,
-    because another writer changed them."""
+    """The action of a command on a service."""
 
     act: Act
-    plan: Plan | None = None
-    operation: Operation | None = None
+    plan: Plan | None = None  # with OPEN
+    operation: Operation | None = None  # with RESUME
+    # Fields that differ from the requested revision, because another writer changed them.
     preserved: tuple[str, ...] = ()
 
 
-def decide_rollout(request: Plan, live: Live, unfinished: Operation | None, *, holder: str | None = None) -> Decision:
-    """The same command twice continues where the first was stopped, or finds it done. ``holder``: the operator that
-    works on the service.
+def decide_rollout(requested: Plan, live: Live, unfinished: Operation | None, *, holder: str | None = None) -> Decision:
+    """Decide about a rollout: the same command twice continues where the first was stopped, or finds it done.
+
+    ``requested``: what the command would open now; ``holder``: the operator that works on the service.
 
     Raises:
         Conflict: another operation is unfinished.
     """
     if unfinished is not None:
         plan = unfinished.plan
-        same = plan.kind is Kind.ROLLOUT and plan.goal == request.goal
-        its_rollback = plan.automatic and plan.baseline == request.goal
-        if holder is not None and (not same or plan.terms_other_than(request)) and not its_rollback:
+        same = plan.kind is Kind.ROLLOUT and plan.goal == requested.goal
+        undoes_same = plan.automatic and plan.baseline == requested.goal  # the same rollout, after it failed
+        if holder is not None and (not same or plan.terms_other_than(requested)) and not undoes_same:
             raise Conflict(
                 f"service {live.namespace}/{live.name} is held by {holder}: {unfinished.id} ({plan.spec_text}), since "
                 f"{unfinished.opened_at}",
                 hint=f"wait for it; '{live.command('status')}' shows it",
             )
-        if not same and not its_rollback:
+        if not same and not undoes_same:
             raise Conflict(
                 f"{unfinished.id} of {live.name} is unfinished ({plan.spec_text}, since {unfinished.opened_at})",
                 hint=f"{live.command('resume')} continues it, {live.command('rollback')} restores the service",
             )
-        changed = () if its_rollback else plan.terms_other_than(request)
-        if changed:
+        changed_terms = () if undoes_same else plan.terms_other_than(requested)
+        if changed_terms:
             raise Conflict(
-                f"{unfinished.id} of {live.name} is unfinished and was planned with another {', '.join(changed)}",
+                f"{unfinished.id} of {live.name} is unfinished and was planned with another {', '.join(changed_terms)}",
                 hint=f"{live.command('resume')} continues as planned; {live.command('rollback')} restores the service "
                 "first",
             )
         return Decision(Act.RESUME, operation=unfinished)
-    if Manifest.of(live.text) == request.goal:
+    if Manifest.of(live.text) == requested.goal:
         return Decision(Act.ALREADY)
-    return Decision(Act.OPEN, plan=request)
+    return Decision(Act.OPEN, plan=requested)
 
 
 def decide_retire(
-    request: Plan | None, live: Live, unfinished: Operation | None, interrupted: Operation | None
+    requested: Plan | None, live: Live, unfinished: Operation | None, interrupted: Operation | None
 ) -> Decision:
     """Resume the ``interrupted`` retirement of the service as it is now, or stop its retained baseline.
 
-    ``request``: None when nothing is retained.
+    ``requested``: None when nothing is retained.
 
     Raises:
         Conflict: an operation is unfinished, and its arms are not ours to end.
@@ -85,7 +86,7 @@ def decide_retire(
         )
     if interrupted is not None and interrupted.plan.goal == Manifest.of(live.text):
         return Decision(Act.RESUME, operation=interrupted)
-    return Decision(Act.ALREADY) if request is None else Decision(Act.OPEN, plan=request)
+    return Decision(Act.ALREADY) if requested is None else Decision(Act.OPEN, plan=requested)
 
 
 @dataclass(frozen=True)
@@ -159,10 +160,9 @@ def _undo(
     live: Live, unfinished: Operation, revisions: tuple[Revision, ...], to_revision: int | None, *, exact: bool
 ) -> Decision:
     plan = unfinished.plan
-    back = unfinished.undo_plan(why=f"{unfinished.id} undone by hand")
     if exact and Manifest.of(live.text) not in (plan.baseline, plan.goal):
-        over = in_place_of(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
-        return Decision(Act.OPEN, plan=replace(over, baseline=Manifest.of(live.text), overwrites=True))
+        forced = replacing_rollback(unfinished, why=f"{unfinished.id} undone by hand over a foreign change")
+        return Decision(Act.OPEN, plan=replace(forced, baseline=Manifest.of(live.text), overwrites=True))
     if plan.kind is Kind.ROLLBACK:
         if to_revision not in (None, plan.goal.number):
             raise Conflict(
@@ -170,13 +170,13 @@ def _undo(
                 hint=f"finish it first: {live.command('rollback')}",
             )
         return Decision(Act.RESUME, operation=unfinished)
-    asked = next((r.digest for r in revisions if r.number == to_revision), None)
-    if to_revision is not None and asked != plan.baseline.digest:
+    digest = next((r.digest for r in revisions if r.number == to_revision), None)
+    if to_revision is not None and digest != plan.baseline.digest:
         raise Conflict(
             f"{unfinished.id} is unfinished; it starts from another revision than {to_revision}",
             hint=f"undo it first: {live.command('rollback')}",
         )
-    return Decision(Act.OPEN, plan=back)
+    return Decision(Act.OPEN, plan=unfinished.undo_plan(why=f"{unfinished.id} undone by hand"))
 
 
 def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: bool) -> bool:
@@ -186,15 +186,13 @@ def _already(live: Live, revision: Revision, serving: Spec | None, *, exact: boo
     Raises:
         Conflict: the manifest is the revision's, but the engine runs otherwise or cannot be asked.
     """
-    same = live.text == revision.text
-    agrees = serving is not None and serving == revision.spec
-    if not same:
-        return agrees and not exact
-    confirmed(live, revision, serving)
+    if live.text != revision.text:
+        return serving is not None and serving == revision.spec and not exact
+    require_confirmed(live, revision, serving)
     return True
 
 
-def confirmed(live: Live, revision: Revision, serving: Spec | None) -> None:
+def require_confirmed(live: Live, revision: Revision, serving: Spec | None) -> None:
     """Check that the engine runs what the manifest says, which is the revision's.
 
     Raises:
@@ -221,7 +219,7 @@ def accepting_downtime(decision: Decision) -> Decision:
     if decision.operation is None or decision.operation.plan.downtime:
         return decision
     operation, plan = decision.operation, decision.operation.plan
-    again = replace(
+    with_downtime = replace(
         plan,
         downtime=True,
         undoes=operation.id,
@@ -231,22 +229,21 @@ def accepting_downtime(decision: Decision) -> Decision:
         # The retained baseline may be gone by then, and the restored service have the traffic.
         uses_retained_baseline=plan.uses_retained_baseline and "unshift" not in operation.done,
     )
-    return Decision(Act.OPEN, plan=again)
+    return Decision(Act.OPEN, plan=with_downtime)
 
 
-def in_place_of(unfinished: Operation, *, why: str) -> Plan:
-    """A new rollback that restores what the unfinished operation leads back to, and ends that operation.
+def replacing_rollback(unfinished: Operation, *, why: str) -> Plan:
+    """A new rollback to the manifest that the unfinished operation would restore, which ends that operation.
 
-    ``baseline``: the manifest that mpctl left live.
+    Its ``baseline`` is the manifest that mpctl left live.
     """
     plan = unfinished.plan
-    back = unfinished.undo_plan(why=why)
-    forward = plan.kind is Kind.ROLLBACK
+    repeats = plan.kind is Kind.ROLLBACK  # the same way once more; otherwise back from the goal
     return replace(
-        back,
-        baseline=plan.baseline if forward else plan.goal,
-        goal=plan.goal if forward else plan.baseline,
-        spec=plan.spec if forward else plan.baseline_spec,
+        unfinished.undo_plan(why=why),
+        baseline=plan.baseline if repeats else plan.goal,
+        goal=plan.goal if repeats else plan.baseline,
+        spec=plan.spec if repeats else plan.baseline_spec,
         baseline_spec=None,
         uses_retained_baseline=plan.uses_retained_baseline,
         restored_revision=plan.restored_revision,
@@ -257,7 +254,7 @@ def in_place_of(unfinished: Operation, *, why: str) -> Plan:
 def _target(live: Live, history: History, number: int | None) -> Revision:
     """The revision asked for; without a number the baseline of the last promotion, or what its rollback restored."""
     revisions, last, lost = history.revisions, history.last, history.lost
-    known = ", ".join(str(r.number) for r in revisions) or "none"
+    recorded = ", ".join(str(r.number) for r in revisions) or "none"
     wanted = None
     if number is None and last is not None:
         wanted = last.plan.baseline if last.plan.kind is Kind.ROLLOUT else last.plan.goal
@@ -265,14 +262,14 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
     if number in lost:
         numbers = ", ".join(str(n) for n in lost)
         raise InputError(
-            f"revision {numbers} of service {live.name} is lost; there are {known}",
+            f"revision {numbers} of service {live.name} is lost; there are {recorded}",
             hint="restore it from a copy, or choose another with --to-revision",
         )
     if not revisions:
         raise InputError(f"service {live.name} has no recorded revision", hint="nothing was rolled out yet")
     if number is None:
         raise InputError(
-            f"no rollout of service {live.name} was promoted; there are revisions {known}",
+            f"no rollout of service {live.name} was promoted; there are revisions {recorded}",
             hint=f"choose one with --to-revision; {live.command('history')} lists them",
         )
     for revision in revisions:
@@ -281,7 +278,7 @@ def _target(live: Live, history: History, number: int | None) -> Revision:
                 wanted.read(revisions)  # raises where the revision is not the one that the ledger names
             return revision
     raise InputError(
-        f"service {live.name} has no revision {number}; there are {known}",
+        f"service {live.name} has no revision {number}; there are {recorded}",
         field="--to-revision",
         hint=live.command("history"),
     )

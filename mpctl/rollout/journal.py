@@ -7,7 +7,7 @@ from typing import Any
 
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
-from mpctl.rollout.operation import Ending, Operation, StepResult, opened, operations
+from mpctl.rollout.operation import Ending, Operation, StepResult, operation_opened_by, operations
 from mpctl.rollout.plan import Plan
 
 
@@ -42,7 +42,7 @@ class Journal:
         """Write a plan down as a new operation. ``then``: its first step, which is about to act."""
         data = {"plan": plan.to_record()}
         entry = self._append(operation_id, Event.OPENED, data=data, then=then, with_next=with_next)
-        return self._keep(_with_texts(opened(entry), plan))
+        return self._keep(_with_texts(operation_opened_by(entry), plan))
 
     def begin(self, operation: Operation, step: str) -> Operation:
         """Write down that a step is about to act, unless an entry says so."""

@@ -132,10 +132,10 @@ def read_ledger(text: str, *, where: str) -> tuple[Entry, ...]:
             raise MpctlError(
                 f"{where}:{number}: not a ledger entry ({error})", hint="restore the file; nothing was changed"
             ) from error
-    return checked(entries, where=where)
+    return checked_chain(entries, where=where)
 
 
-def checked(entries: Iterable[Entry], *, where: str) -> tuple[Entry, ...]:
+def checked_chain(entries: Iterable[Entry], *, where: str) -> tuple[Entry, ...]:
     """The entries, whose chain is whole.
 
     Raises:

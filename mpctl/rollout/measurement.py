@@ -39,7 +39,7 @@ from mpctl.manifest import redacted
 from mpctl.methods import Spec
 from mpctl.records import encode, restored
 from mpctl.rollout.operation import StepResult
-from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, Sent, Store
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, RoundProgress, SentBlock, Store
 from mpctl.rollout.revision import spec_text
 from mpctl.rollout.round_comparison import BASELINE_LEFT, RoundComparison, why_unscorable
 from mpctl.stats.confidence import has_trend
@@ -55,7 +55,7 @@ _LONGEST = 32  # tokens of an answer that nobody times
 _MOST_SENT = 200  # to an arm, where some of them fail
 _LEVEL = 32  # of the last of them that show whether an arm still warms up
 _TREND = 0.01  # the level of that test
-_CALIBRATING = 2  # rounds after which a measurement says what it will find
+_POWER_NOTED_AFTER = 2  # rounds after which a measurement says what it will find
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class Measurement:
                 self.progress.round(self._progress(arms, done))
                 continue
             analysis, verdict = self.interim(done)
-            if done == _CALIBRATING:
+            if done == _POWER_NOTED_AFTER:
                 self._note_power(done)
             self.progress.round(
                 replace(self._progress(arms, done), figures=figures_of(analysis), verdict=_in_words(verdict))
@@ -543,7 +543,7 @@ class Measurement:
         """Return whether answers of a cell come with their token ids, to be compared."""
         return cell.greedy and self.compares and self.fidelity != OFF
 
-    def _send(self, arm: str, prompts: tuple[str, ...], cell: Cell, *, key: str = "") -> Sent:
+    def _send(self, arm: str, prompts: tuple[str, ...], cell: Cell, *, key: str = "") -> SentBlock:
         """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
         limit, ids = self.workload.max_tokens, self._tells_ids(cell)
         try:

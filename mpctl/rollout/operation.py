@@ -58,19 +58,19 @@ _Result = TypeVar("_Result", bound=StepResult)
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation and how far it came. ``done`` maps a finished step to its result's record."""
+    """An operation and how far it came."""
 
     id: str
     plan: Plan
-    opened_at: str
+    opened_at: str  # RFC 3339
     who: str
-    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    begun: str = ""
-    failure: str = ""
+    done: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # finished steps with their results' records
+    begun: str = ""  # the step that acts, or acted when the command died
+    failure: str = ""  # why a step failed; the rollback is then to come
     replicas: int | None = None  # that ran when an interrupted rollback continued, where more than the plan found
     ending: Ending | None = None
     closed_at: str = ""
-    detail: str = ""
+    detail: str = ""  # the reason for the ending
 
     def result(self, step: str, kind: type[_Result]) -> _Result | None:
         """The result of a finished step; None while it is not finished.
@@ -92,7 +92,7 @@ class Operation:
 
     @property
     def _retains(self) -> bool:
-        """True when it started the baseline again and has not stopped it."""
+        """True when the operation started the baseline again and has not stopped it."""
         return bool(self.done.get("keep-baseline", {}).get("arm")) and RETIRE_BAKED not in self.done
 
     def undo_plan(self, *, why: str, automatic: bool = False) -> Plan:
@@ -142,7 +142,7 @@ class Operation:
         return replace(self, plan=self.plan.read(revisions))
 
 
-def opened(entry: Entry) -> Operation:
+def operation_opened_by(entry: Entry) -> Operation:
     """The operation that an OPENED entry begins."""
     plan = Plan.from_record(entry.data["plan"])
     return Operation(id=entry.operation, plan=plan, opened_at=entry.at, who=entry.who, begun=entry.then)
@@ -158,7 +158,7 @@ def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:
 
     def extended(entry: Entry) -> Operation:
         if entry.event is Event.OPENED and entry.operation not in by_id:
-            return opened(entry)
+            return operation_opened_by(entry)
         if entry.operation not in by_id:
             raise ValueError(f"{entry.operation} was never opened")
         return by_id[entry.operation].with_entry(entry)
@@ -181,10 +181,11 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
 
 
 def unfinished_operation(entries: Iterable[Entry]) -> Operation | None:
-    """The last operation that has not ended, or None. A rollback stands for what it undoes.
+    """The last operation that has not ended, or None. While a rollback is unfinished, so is the operation that it
+    undoes: the rollback is returned, and ends both.
 
-    A retirement does not count (:func:`unfinished_retirement`): it changes nothing that serves and
-    can be repeated at any time, so it must neither block others nor be undone in place of what was promoted.
+    A retirement does not count (:func:`unfinished_retirement`): it changes nothing that serves and can be repeated at
+    any time, so it must neither block others nor be undone in place of what was promoted.
     """
     return _last_unfinished(entries, (Kind.ROLLOUT, Kind.ROLLBACK, Kind.RESTART))
 
@@ -204,10 +205,10 @@ def _last_unfinished(entries: Iterable[Entry], kinds: tuple[Kind, ...]) -> Opera
     return unfinished[-1] if unfinished else None
 
 
-KEPT = 10  # operations whose measurements stay
+KEPT_OPERATIONS = 10  # operations whose measurements stay
 
 
-def prunable(entries: Sequence[Entry], keep: int = KEPT) -> frozenset[str]:
+def prunable(entries: Sequence[Entry], keep: int = KEPT_OPERATIONS) -> frozenset[str]:
     """Names of the operations and workloads whose measurements may go: all but the last ``keep`` operations and the
     unfinished ones. Revisions and the ledger stay, so every rollback stays possible."""
     every = operations(entries)

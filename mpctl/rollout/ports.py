@@ -105,7 +105,7 @@ class LoadOrder:
 
 
 @dataclass(frozen=True)
-class Sent:
+class SentBlock:
     """A block that was sent: the bench client's own JSON, and the engine's counters right before and after it."""
 
     result: dict[str, Any]
@@ -201,7 +201,7 @@ class Live:
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PruneResult:
     """Objects (files on this machine) that a pruning deleted and those that remain, with their sizes in bytes."""
 
     objects: int
@@ -314,7 +314,7 @@ class Platform(Protocol):
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         """Paths of the fields in which two manifests differ beyond speculation and the draft's staging."""
 
-    def foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
         """Describe what another writer did to the service: who, when and which fields; None where nothing is found.
 
         ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
@@ -420,7 +420,7 @@ class Store(Protocol):
     def unseal(self) -> dict[str, Any] | None:
         """The value of :meth:`seal`; None without one, or where it may not be read."""
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         """Delete the records of these operations, and store the rest in as few objects as possible. The lease must be
         held. Raises NotPermitted before anything is deleted."""
 
@@ -453,7 +453,7 @@ class Meter(Protocol):
         """The conditions that the running engine and its machine report; unknown ones are None or empty. ``draft``: the
         path or repository of its draft."""
 
-    def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:
         """Send a block; without a key whatever was sent before."""
 
     def ask(

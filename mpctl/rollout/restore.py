@@ -13,7 +13,7 @@ from mpctl.manifest.merge.differences import MISSING, FieldChange
 from mpctl.manifest.merge.three_way import ClashError, kept_fields, merge, own_changes
 from mpctl.methods import Spec, from_config
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import Act, Decision, History, confirmed, in_place_of
+from mpctl.rollout.decide import Act, Decision, History, replacing_rollback, require_confirmed
 from mpctl.rollout.operation import Operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import Arm, ArmState, Live, Platform
@@ -32,34 +32,34 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     """
     operation = decision.operation
     if operation is not None:
-        if is_known(operation.plan, live.text):
+        if is_own_text(operation.plan, live.text):
             return decision
-        plan = in_place_of(operation, why=f"{operation.id} continued over a foreign change")
-        return Decision(Act.OPEN, plan=keeping(plan, live, history.revisions, newest=history.recorded))
+        plan = replacing_rollback(operation, why=f"{operation.id} continued over a foreign change")
+        return Decision(Act.OPEN, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded))
     if decision.plan is None or decision.plan.overwrites:
         return decision
     plan = decision.plan
     if plan.undoes is not None:
-        return replace(decision, plan=keeping(plan, live, history.revisions, newest=history.recorded))
+        return replace(decision, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded))
     revision = next(r for r in history.revisions if r.number == plan.goal.number)
     recorded = history.recorded or revision
     start = replace(plan, baseline=Manifest.of(recorded.text, recorded.number))
-    merged = keeping(start, live, history.revisions)
+    merged = with_live_changes(start, live, history.revisions)
     if merged.goal.text == live.text and live.text != revision.text:
-        confirmed(live, replace(revision, text=live.text), serving)
+        require_confirmed(live, replace(revision, text=live.text), serving)
         return Decision(Act.ALREADY, preserved=merged.kept_fields)
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
-def keeping(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Revision | None = None) -> Plan:
-    """The rollback from the live manifest where that is another writer's.
+def with_live_changes(plan: Plan, live: Live, revisions: Iterable[Revision], *, newest: Revision | None = None) -> Plan:
+    """The rollback from the live manifest. Where another writer changed that, the goal keeps their changes.
 
     ``plan``: its ``baseline`` is the manifest that mpctl wrote last; ``newest``: the service as it was recorded last.
 
     Raises:
         Conflict: the fields to restore were changed.
     """
-    if is_known(plan, live.text):
+    if is_own_text(plan, live.text):
         return plan
     try:
         merged = merge(plan.goal.text, live.text, plan.baseline.text, [r.text for r in revisions])
@@ -88,7 +88,7 @@ def _differences(goal: str, live: str) -> tuple[FieldChange, ...]:
     return ()
 
 
-def is_known(plan: Plan, text: str) -> bool:
+def is_own_text(plan: Plan, text: str) -> bool:
     """Return whether a live manifest is one that the operation starts from or writes."""
     return text in (plan.baseline.text, plan.goal.text)
 
@@ -121,7 +121,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoredService:
     """A service after a rollback. ``spec``: by its engine's own arguments; ``added``: fields that admission adds;
     ``preserved``: fields that differ from ``revision``, which was restored, because another writer changed them."""
 
@@ -147,7 +147,7 @@ def live_spec(platform: Platform) -> Spec | None:
     return spec_served(platform.state(Arm(platform.read().text)))
 
 
-def require_restored(context: Context, operation: Operation) -> Restored:
+def require_restored(context: Context, operation: Operation) -> RestoredService:
     """Read the live service after a rollback and compare it with the plan.
 
     Raises:
@@ -178,7 +178,7 @@ def require_restored(context: Context, operation: Operation) -> Restored:
         )
     added = verified.added if verified else ()
     if as_left and not plan.restored_revision:
-        return Restored(serving, added, revision=number)
+        return RestoredService(serving, added, revision=number)
     recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
     preserved = tuple(path for path in kept_fields(recorded, live.text) if path not in added)
-    return Restored(serving, added, preserved, number)
+    return RestoredService(serving, added, preserved, number)

@@ -14,15 +14,15 @@ from mpctl.experiment.block import BASELINE
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
 from mpctl.rollout.context import Context
-from mpctl.rollout.decide import in_place_of
+from mpctl.rollout.decide import replacing_rollback
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import RESIZED, Ending, Operation, ResizeResult, StepResult
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.restore import is_known, keeping
+from mpctl.rollout.restore import is_own_text, with_live_changes
 from mpctl.rollout.sequences import Step, sequence
-from mpctl.rollout.steps.baseline import revision_of
+from mpctl.rollout.steps.baseline import record_revision
 from mpctl.rollout.steps.measure import require_prompts, verdict_of
-from mpctl.rollout.steps.promote import abandon as leave_service
+from mpctl.rollout.steps.promote import leave_service
 from mpctl.rollout.steps.traffic import RouteReturn
 
 _FOREIGN_CHANGES = 4  # within one rollback; a writer that never stops needs an operator
@@ -68,11 +68,11 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
     for other in taken:
         if other.plan.kind is Kind.RETIRE and other.ending is None:  # interrupted; the new one finds what it left
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
-    baseline = revision_of(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
+    baseline = record_revision(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
     origin = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
     if plan.restored_revision:
         origin = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
-    goal = revision_of(context, plan.goal, operation_id, why=origin, spec=plan.spec, live=False)
+    goal = record_revision(context, plan.goal, operation_id, why=origin, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
     first = sequence(plan, replaces_pods=context.platform.replaces_pods_itself)[0]
     return journal.open(operation_id, plan, then=first.name, with_next=not first.changes)
@@ -105,7 +105,8 @@ def run(context: Context, operation: Operation) -> Operation:
 
 
 def _run_change(context: Context, journal: Journal, operation: Operation) -> Operation:
-    if not operation.failure:
+    """Carry out a rollout or restart, and restore the service where it does not end as planned."""
+    if not operation.failure:  # else an earlier command was stopped between the failed step and the rollback
         try:
             operation = _run_steps(context, journal, operation)
         except MpctlError as error:
@@ -126,19 +127,17 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
 
 
 def _run_steps(context: Context, journal: Journal, operation: Operation) -> Operation:
-    pending = [
-        s
-        for s in sequence(operation.plan, replaces_pods=context.platform.replaces_pods_itself)
-        if s.name not in operation.done
-    ]
+    """Carry out the steps that are not done yet; those after a verdict that rejects are left out."""
+    steps = sequence(operation.plan, replaces_pods=context.platform.replaces_pods_itself)
+    pending = [step for step in steps if step.name not in operation.done]
     for step, following in zip_longest(pending, pending[1:]):
         if _rejected(operation):
             break
         operation = journal.begin(operation, step.name)
         result = _act(step, context, operation)
-        ends = _rejected(replace(operation, done={**operation.done, step.name: result.to_record()}))
-        with_next = not ends and step.ends_together(following)
-        then = "" if ends or following is None else following.name
+        is_last = _rejected(replace(operation, done={**operation.done, step.name: result.to_record()}))
+        with_next = not is_last and step.ends_together(following)
+        then = "" if is_last or following is None else following.name
         operation = journal.done(operation, step.name, result, then=then, with_next=with_next)
     return operation
 
@@ -167,7 +166,7 @@ def _foreign_cause(context: Context, operation: Operation, step: str) -> str | N
         return None  # it decides by itself about changes that it finds
     try:
         scaling = operation.scaling if "pin" in operation.done else None
-        change = context.platform.foreign_change(plan.arms, scaling)
+        change = context.platform.describe_foreign_change(plan.arms, scaling)
         if change is not None or step != _MEASURE or plan.placement is Placement.TURNS:
             return change  # other steps and turns end pods themselves
         return "; ".join(context.platform.lost_pods()) or None
@@ -176,6 +175,7 @@ def _foreign_cause(context: Context, operation: Operation, step: str) -> str | N
 
 
 def _rejected(operation: Operation) -> bool:
+    """Return whether the gate has judged and does not promote, undecided included."""
     verdict = verdict_of(operation)
     return verdict is not None and verdict.outcome is not Outcome.PROMOTE
 
@@ -227,7 +227,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     rollback, abandon = context.command("rollback"), context.command("abandon")
     if context.platform.live_text() is None:
         return error.hint or f"'{abandon}' ends the operation and removes the candidate"
-    if isinstance(error, Conflict) and _with_foreign_changes(context, in_place_of(operation, why="")) is None:
+    if isinstance(error, Conflict) and _with_foreign_changes(context, replacing_rollback(operation, why="")) is None:
         exact = context.command("rollback", "--exact")
         return (
             f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
@@ -245,7 +245,7 @@ def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
     live = context.platform.read()
     text = context.platform.settled_text(live.text, (plan.baseline.text, plan.goal.text))
     try:
-        return keeping(plan, replace(live, text=text), context.store.revisions())
+        return with_live_changes(plan, replace(live, text=text), context.store.revisions())
     except Conflict:
         return None
 
@@ -253,11 +253,11 @@ def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
 def _over_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
     """The rollback in place of one that another writer's change stopped; None where that is not the cause, or it
     happened too often."""
-    start = in_place_of(operation, why=operation.plan.why)
+    start = replacing_rollback(operation, why=operation.plan.why)
     if len(_undone_by(operation, journal.operations())) > _FOREIGN_CHANGES:
         return None
     plan = _with_foreign_changes(context, start)
-    if plan is None or is_known(start, plan.baseline.text):
+    if plan is None or is_own_text(start, plan.baseline.text):
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
         return None  # admission added these fields; nobody changed the service

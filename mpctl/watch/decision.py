@@ -57,7 +57,7 @@ class Situation:
     changes: tuple[float, ...] = ()  # times of the watch's own changes of the spec
     fallbacks: tuple[float, ...] = ()  # those of them that were fallbacks
     rungs: tuple[Rung, ...] = ()  # what can be restored, the best first
-    better: str = ""  # the spec that a fallback of the watch replaced, in words
+    replaced_spec: str = ""  # the spec that a fallback of the watch replaced, in words
     busy: str = ""  # the operator or operation at work
     interrupted: str = ""  # an unfinished operation that the watch itself began
     restarts: tuple[float, ...] = ()  # when the watch restarted the engines
@@ -182,13 +182,13 @@ def _cooling(policy: WatchPolicy, situation: Situation) -> str:
 
 def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Situation) -> WatchDecision:
     sound = (Signal.HEALTHY, Signal.NO_REFERENCE, Signal.UNMEASURED_LOAD, Signal.FELL_BACK)
-    if not (policy.re_arm and situation.better and assessment.signal in sound):
+    if not (policy.re_arm and situation.replaced_spec and assessment.signal in sound):
         return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, assessment.text)
     if situation.busy:
         return WatchDecision(WatchAct.HOLD, situation.busy)
     if reason := _cooling(policy, situation):
         return WatchDecision(WatchAct.REPORT if assessment.finding else WatchAct.NOTHING, reason)
-    return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.better} is measured again")
+    return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.replaced_spec} is measured again")
 
 
 _OF_REFRESH = {

@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.watcher import Watched, Watcher
+from mpctl.app.watch.watcher import WatchedService, Watcher
 from mpctl.rollout.operation import Ending, operations, unfinished_operation
 from mpctl.watch.sentinel import Check
 from scripts.drills.faults import EFFECTS, Fault, Result
@@ -55,7 +55,7 @@ class Watch:
         self._earlier = len(users.answers)
 
     @property
-    def _watched(self) -> Watched:
+    def _watched(self) -> WatchedService:
         return next(iter(self._watcher.watched.values()))
 
     def _until(self, met: Callable[[], bool], timeout_s: float) -> float | None:

@@ -112,7 +112,7 @@ def calibration_noise(meter: Meter, endpoint: Endpoint, workload: Workload, poli
     return noise
 
 
-def continued(workload: Workload, session: Session, unfinished: Operation) -> Workload:
+def with_unfinished_rounds(workload: Workload, session: Session, unfinished: Operation) -> Workload:
     """The workload with as many rounds as the unfinished rollout planned for the same requests."""
     stored = stored_workload(session.store, unfinished)
     if stored is None:

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.app.change.check import Checked, Conditions, Load, Preflight
+from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
 from mpctl.app.change.made import card_findings, find_card, served_target, with_made_head
 from mpctl.app.change.resolve import (
     Selection,
@@ -18,7 +18,7 @@ from mpctl.app.change.resolve import (
     select_draft,
     with_published_facts,
 )
-from mpctl.app.change.staging import Staged, check_options, stage_draft
+from mpctl.app.change.staging import StagedDraft, check_options, stage_draft
 from mpctl.app.console import Console
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
@@ -39,7 +39,7 @@ class Change:
     spec: Spec
     old_spec: Spec
     preflight: Preflight
-    checked: Checked
+    checked: PreflightResult
     staging: StagingPlan | None
     selection: Selection
     ignored: tuple[str, ...] = ()  # findings that the user overrides
@@ -169,7 +169,7 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     revision = pinned if isinstance(pinned, str) else None
     draft = read_facts(source, spec.draft, listing=request.draft_listing, ask_hub=ask_hub, revision=revision)
     draft = with_published_facts(draft, spec, target, request)
-    staged = Staged(spec)
+    staged = StagedDraft(spec)
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())

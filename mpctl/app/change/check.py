@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mpctl.app.change.resolve import Checkpoint, Target, load_known_bad
-from mpctl.app.change.staging import Staged, staging_findings
+from mpctl.app.change.staging import StagedDraft, staging_findings
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import InputError
 from mpctl.estimate import ModelFacts, facts_of
@@ -39,7 +39,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Checked:
+class PreflightResult:
     """The preflight of a change: findings, what could not be checked, how the draft matches, and the KV pool."""
 
     findings: tuple[Finding, ...]
@@ -62,7 +62,7 @@ class Preflight:
 
     request: SpeculationRequest
     target: Target
-    staged: Staged
+    staged: StagedDraft
     draft: Checkpoint
     notes: tuple[Finding, ...]
     conditions: Conditions
@@ -71,7 +71,7 @@ class Preflight:
         """The same change under another load."""
         return replace(self, conditions=self.conditions._replace(load=load))
 
-    def check(self) -> Checked:
+    def check(self) -> PreflightResult:
         """Run every preflight rule; warnings that the request refuses are refusals.
 
         Raises:
@@ -114,7 +114,7 @@ class Preflight:
         )
         if no_memory:
             unchecked = (*unchecked, f"kv-pool: not estimated: {no_memory}")
-        return Checked(findings, unchecked, matches, memory)
+        return PreflightResult(findings, unchecked, matches, memory)
 
     def _facts(self) -> ServiceFacts:
         """The facts that the rules read."""

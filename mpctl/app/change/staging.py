@@ -18,7 +18,7 @@ from mpctl.staging.planner import plan_staging
 
 
 @dataclass(frozen=True)
-class Staged:
+class StagedDraft:
     """The spec with the draft's path in the pod, how the draft gets there, and the edit of the service's storage; both
     None where nothing is staged."""
 
@@ -60,7 +60,7 @@ def cluster_of(request: StagingRequest, kserve: str | None = None) -> StagingClu
 
 def stage_draft(
     source: Source, target: Target, spec: Spec, request: StagingRequest, *, draft: Checkpoint, selection: Selection
-) -> Staged:
+) -> StagedDraft:
     """Plan the staging. A draft that an earlier rollout staged is removed by the edit, so that two never pile up.
 
     Raises:
@@ -68,7 +68,7 @@ def stage_draft(
     """
     before = target.service
     if spec.draft is None:
-        return Staged(spec, edit=without_draft)
+        return StagedDraft(spec, edit=without_draft)
     bare = without_draft(before)
     if bare is not before and is_below(spec.draft, DRAFT_MOUNT):
         bare = before  # it names what is staged already
@@ -95,7 +95,7 @@ def stage_draft(
         settings.pop("revision", None)
     elif wanted.revision != "main":
         settings["revision"] = wanted.revision
-    return Staged(replace(spec, settings=settings), plan, edit)
+    return StagedDraft(replace(spec, settings=settings), plan, edit)
 
 
 def staging_findings(plan: StagingPlan | None) -> tuple[Finding, ...]:

@@ -23,7 +23,7 @@ from mpctl.rollout.operation import (
     unfinished_retirement,
 )
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.ports import Arm, Demand, Pruned, RecordCounts
+from mpctl.rollout.ports import Arm, Demand, PruneResult, RecordCounts
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
 
@@ -41,7 +41,7 @@ def abandon(session: Session) -> tuple[Operation, ...]:
     operation = unfinished_operation(entries) or unfinished_refresh(entries)
     if operation is None:
         return ()
-    if session.platform.live_text() is not None and (owner := session.owned(force=True)) is not None:
+    if session.platform.live_text() is not None and (owner := session.ownership_warning(force=True)) is not None:
         session.console.warn(owner)
     question = (
         f"{operation.id} of {session.title} ({operation.plan.spec_text}) ends here; the service stays as it is now"
@@ -115,7 +115,7 @@ def restart(session: Session, *, why: str = "", by: str = "") -> OperationOutcom
         Refused: there is no capacity for one more engine.
         Cancelled: the user declined or pressed Ctrl-C.
     """
-    if (owner := session.owned(force=True)) is not None:
+    if (owner := session.ownership_warning(force=True)) is not None:
         session.console.warn(owner)
     if _interrupted_restart(session) is None:
         for finding in (item for item in session.path_findings() if item.id == "requests-lost"):
@@ -294,7 +294,7 @@ def _hint(session: Session) -> str | None:
     return f"the operator role deletes no history; '{roles}' prints roles that do"
 
 
-def prune(session: Session, keep: int) -> Pruned:
+def prune(session: Session, keep: int) -> PruneResult:
     """Delete the measurements of all but the last ``keep`` operations. Nothing that a rollback needs is among them.
 
     Raises:

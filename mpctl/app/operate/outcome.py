@@ -19,7 +19,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
 from mpctl.rollout.plan import Kind, Plan
-from mpctl.rollout.restore import Restored, require_restored
+from mpctl.rollout.restore import RestoredService, require_restored
 from mpctl.rollout.steps.measure import measurement, verdict_of
 
 
@@ -64,7 +64,7 @@ class OperationOutcome:
     note: str = ""  # why nothing was to be done
     preview: Preview | None = None  # of a dry run
     pool: str = ""  # the KV pool that the engine logged, compared with the estimate
-    restored: Restored | None = None  # what runs after a rollback, read from the live service
+    restored: RestoredService | None = None  # what runs after a rollback, read from the live service
     run: Run | None = None  # what was measured
 
     @classmethod
@@ -169,10 +169,10 @@ def _undone_rollout(session: Session, operation: Operation) -> Operation:
     if not operation.plan.automatic:
         return operation
     by_id = {other.id: other for other in operations(session.store.entries())}
-    above = by_id.get(operation.plan.undoes or "")
-    while above is not None and above.plan.kind is Kind.ROLLBACK:  # one that a foreign change stopped
-        above = by_id.get(above.plan.undoes or "")
-    return above if above is not None and above.ending in _FAILED else operation
+    undone = by_id.get(operation.plan.undoes or "")
+    while undone is not None and undone.plan.kind is Kind.ROLLBACK:  # a rollback that a foreign change stopped
+        undone = by_id.get(undone.plan.undoes or "")
+    return undone if undone is not None and undone.ending in _FAILED else operation
 
 
 def confirm_resume(session: Session, operation: Operation) -> None:

@@ -35,7 +35,7 @@ from mpctl.rollout.operation import (
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
-from mpctl.rollout.steps.baseline import revision_of
+from mpctl.rollout.steps.baseline import record_revision
 
 RESERVE, TRAIN, CARD = "reserve", "train", "card"  # steps of the ledger, in order
 
@@ -172,7 +172,7 @@ def propose(session: Session, training: Training, *, draft: str, cause: str, by:
         operation_id = f"refresh-{len(journal.operations()) + 1}"
         spec = live_spec(session.platform)
         live = Manifest.of(session.platform.read().text)
-        live = revision_of(context, live, operation_id, why="as found", spec=spec)
+        live = record_revision(context, live, operation_id, why="as found", spec=spec)
         plan = Plan(
             kind=Kind.REFRESH,
             strategy=Strategy.IN_PLACE,

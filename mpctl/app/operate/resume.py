@@ -30,8 +30,9 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
             training = "" if refresh is None else f"; '{session.command('watch')}' carries {refresh.id} on"
             return OperationOutcome.nothing_to_do(session, f"{session.title} has no unfinished operation{training}")
         confirm_resume(session, operation)
-        kinds = (*map(read_traffic, prompts), *(kind for file in workloads for kind in read_split(file)))
-        prompts_by_class = {kind.name: kind.prompts for kind in kinds} or _remembered_prompts(session, operation)
+        classes = (*map(read_traffic, prompts), *(traffic for file in workloads for traffic in read_split(file)))
+        prompts_by_class = {traffic.name: traffic.prompts for traffic in classes}
+        prompts_by_class = prompts_by_class or _remembered_prompts(session, operation)
         with session.context() as context:
             return carry_out(session, replace(context, prompts=prompts_by_class), operation)
 
@@ -42,18 +43,21 @@ def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tup
     if plan.kind is not Kind.ROLLOUT or not plan.workload or verdict_of(operation):
         return {}
     workload = stored_workload(session.store, operation)
-    recorded = {} if workload is None else {kind.name: kind.digest() for kind in workload.traffic}
+    recorded = {} if workload is None else {traffic.name: traffic.digest() for traffic in workload.traffic}
     reread: dict[str, tuple[str, ...]] = {}
-    for kind, file in remembered_classes(plan.workload):
-        if recorded.get(kind.name) == kind.digest():
-            reread[kind.name] = kind.prompts
-            session.console.note(f"the prompts of {kind.name} are read again from {file}")
+    for traffic, file in remembered_classes(plan.workload):
+        if recorded.get(traffic.name) == traffic.digest():
+            reread[traffic.name] = traffic.prompts
+            session.console.note(f"the prompts of {traffic.name} are read again from {file}")
         else:
-            session.console.warn(f"{file} no longer holds the prompts of {kind.name} that {operation.id} measures with")
+            session.console.warn(
+                f"{file} no longer holds the prompts of {traffic.name} that {operation.id} measures with"
+            )
     return reread
 
 
 def _unfinished(session: Session) -> Operation | None:
+    """The operation to continue. An interrupted retirement counts only while the service is as it found it."""
     entries = session.store.entries()
     operation, retirement = unfinished_operation(entries), unfinished_retirement(entries)
     if operation is not None or retirement is None:

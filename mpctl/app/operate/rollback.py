@@ -39,7 +39,7 @@ def run(session: Session, request: RollbackRequest) -> OperationOutcome:
     explanation = explain_rollback(session, plan)
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
-    if (owner := session.owned(force=True)) is not None:
+    if (owner := session.ownership_warning(force=True)) is not None:
         session.console.warn(owner)
     if decision.act is Act.OPEN:
         session.console.confirm(f"{explanation}\nContinue ({session.place})?")

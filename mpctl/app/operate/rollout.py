@@ -6,7 +6,13 @@ import math
 from dataclasses import replace
 
 from mpctl.app.bench.attest import attest_promoted, open_signer
-from mpctl.app.bench.planned_rounds import CALIBRATION_ROUNDS, calibration_noise, continued, plan_rounds, recorded_noise
+from mpctl.app.bench.planned_rounds import (
+    CALIBRATION_ROUNDS,
+    calibration_noise,
+    plan_rounds,
+    recorded_noise,
+    with_unfinished_rounds,
+)
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
@@ -64,7 +70,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if decision.act is Act.ALREADY:
         return OperationOutcome.nothing_to_do(session, already)
     opens = decision.act is Act.OPEN
-    if opens and (owner := session.owned(force=request.force)):
+    if opens and (owner := session.ownership_warning(force=request.force)):
         console.warn(owner)
     _require_possible(session, change, unfinished)
     if opens:
@@ -203,7 +209,7 @@ def _with_rounds(
     """
     asked = request.measurement
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if asked.detect is None else continued(workload, session, unfinished), ""
+        return workload if asked.detect is None else with_unfinished_rounds(workload, session, unfinished), ""
     policy = read_policy(asked.policy)
 
     def calibrate() -> MeasurementNoise:

@@ -260,7 +260,7 @@ class Session(Source):
         """Describe the place of the service, for a confirmation."""
         return "this machine"
 
-    def owned(self, *, force: bool) -> str | None:
+    def ownership_warning(self, *, force: bool) -> str | None:
         """A warning when another writer manages the service's manifest and ``force`` overrides that, else None.
 
         Raises:

@@ -176,7 +176,7 @@ class ClusterSession(Session):
         measured = None if asked is not None else self.platform.cold_start_s()
         return super().ready_timeout_s(asked) if measured is None else max(READY_S, _START_FACTOR * measured)
 
-    def owned(self, *, force: bool) -> str | None:
+    def ownership_warning(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
         from mpctl.platform.kubernetes.api.objects import require_unowned
 

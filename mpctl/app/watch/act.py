@@ -87,9 +87,9 @@ def carry_out_decision(
         outcome = rollout.run(session, _free_request(session, policy, facts.refresh, decision.method))
         return f"{decision.method} was measured: {_ended(outcome)}"
     if decision.act is WatchAct.RE_ARM:
-        assert facts.better is not None
+        assert facts.replaced_spec is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
-        return f"{facts.better.describe()} was measured again: {_ended(outcome)}"
+        return f"{facts.replaced_spec.describe()} was measured again: {_ended(outcome)}"
     why = f"{WATCH}: {decision.reason}"
     if decision.act is WatchAct.RESTART:
         outcome = maintain.restart(session, why=why, by=WATCH)
@@ -103,12 +103,12 @@ def carry_out_decision(
 def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
     """The rollout that tries the better spec again, behind the gate: measured and judged as when it was promoted, on
     the policy's prompts where it names some."""
-    assert facts.better is not None
-    config = facts.better.config() or {}
+    assert facts.replaced_spec is not None
+    config = facts.replaced_spec.config() or {}
     draft = str(config.get("model") or "") or None
     promotion = facts.promotion
     return RolloutRequest(
-        SpeculationRequest(facts.better.method, config=json.dumps(config), draft=draft),
+        SpeculationRequest(facts.replaced_spec.method, config=json.dumps(config), draft=draft),
         _measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,

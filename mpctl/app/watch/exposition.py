@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
-from mpctl.app.watch.watcher import Watched, Watcher
+from mpctl.app.watch.watcher import WatchedService, Watcher
 from mpctl.errors import MpctlError
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
@@ -26,7 +26,7 @@ def metrics(watcher: Watcher) -> str:
         "# TYPE mpctl_watch_rounds_total counter",
         f"mpctl_watch_rounds_total {watcher.rounds}",
     ]
-    gauges: dict[str, tuple[str, Callable[[Watched], float | None]]] = {
+    gauges: dict[str, tuple[str, Callable[[WatchedService], float | None]]] = {
         "mpctl_watch_finding": (
             "1 while something is wrong with the service's speculation.",
             lambda w: float(w.assessment.finding),
@@ -67,7 +67,7 @@ def health(watcher: Watcher, idle_s: float) -> tuple[int, str]:
     return 200, f"{watcher.rounds} rounds, {len(watcher.watched)} services\n"
 
 
-def record(watched: Watched) -> dict[str, Any]:
+def record(watched: WatchedService) -> dict[str, Any]:
     """The state of a service as a JSON object; conditions as kstatus reads them."""
     assessment, reference = watched.assessment, watched.facts.reference
     return {
@@ -91,7 +91,7 @@ def record(watched: Watched) -> dict[str, Any]:
     }
 
 
-def conditions(watched: Watched) -> list[dict[str, str]]:
+def conditions(watched: WatchedService) -> list[dict[str, str]]:
     """Return the conditions as kstatus reads them. Ready: speculation performs as measured; Unknown while no assessment
     is possible. Reconciling: an operation of the watch is running. Stalled: a finding that only a person or the policy
     can end."""
@@ -114,7 +114,7 @@ _ANSWERS = {
 }
 
 
-def answers_condition(watched: Watched) -> dict[str, str]:
+def answers_condition(watched: WatchedService) -> dict[str, str]:
     """Return the condition AnswersRight: whether answers are still those that were recorded."""
     guard, signal = watched.guard, watched.assessment.signal
     status, reason, message = _ANSWERS.get(guard.last) or _ANSWERS[Check.UNKNOWN]
@@ -123,13 +123,13 @@ def answers_condition(watched: Watched) -> dict[str, str]:
     return {"type": "AnswersRight", "status": status, "reason": reason, "message": message or guard.text or reason}
 
 
-def table_rows(watched: Sequence[Watched]) -> list[list[str]]:
+def table_rows(watched: Sequence[WatchedService]) -> list[list[str]]:
     """Header and one row per service."""
     header = ["NAMESPACE", "NAME", "SIGNAL", "PAYS", "TOKENS/STEP", "MS/TOKEN", "LOAD", "DECISION", "MESSAGE"]
     return [header, *(_row(w) for w in sorted(watched, key=lambda w: w.key))]
 
 
-def _row(watched: Watched) -> list[str]:
+def _row(watched: WatchedService) -> list[str]:
     assessment, figures, expected = watched.assessment, watched.assessment.figures, watched.assessment.expected
     pays = {True: "yes", False: "no", None: "-"}[assessment.pays]
     return [
@@ -152,7 +152,7 @@ def _against(value: float | None, measured: float | None, digits: int) -> str:
     return f"{value:.{digits}f}" + ("" if measured is None else f" ({measured:.{digits}f})")
 
 
-def _labels(watched: Watched, **labels: str) -> str:
+def _labels(watched: WatchedService, **labels: str) -> str:
     pairs = {"namespace": watched.session.namespace, "inference_service": watched.session.name, **labels}
     return "{" + ",".join(f'{name}="{_label(value)}"' for name, value in pairs.items()) + "}"
 
@@ -162,15 +162,15 @@ def _label(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def _pays(watched: Watched) -> float | None:
+def _pays(watched: WatchedService) -> float | None:
     return None if watched.assessment.pays is None else float(watched.assessment.pays)
 
 
-def _tokens(watched: Watched) -> float | None:
+def _tokens(watched: WatchedService) -> float | None:
     return watched.assessment.figures.tokens_per_step if watched.assessment.figures is not None else None
 
 
-def _slowdown(watched: Watched) -> float | None:
+def _slowdown(watched: WatchedService) -> float | None:
     figures, expected = watched.assessment.figures, watched.assessment.expected
     if figures is None or expected is None or not figures.time_per_token_ms or not expected.time_per_token_ms:
         return None
@@ -187,7 +187,7 @@ class Publisher:
         self._writer, self._monotonic, self._time, self._warn = writer, monotonic, time, warn
         self._written: dict[tuple[str, str], tuple[float, dict[str, Any]]] = {}
 
-    def publish(self, services: Sequence[Watched]) -> None:
+    def publish(self, services: Sequence[WatchedService]) -> None:
         """Write what changed since the last round."""
         again = max(_AGAIN_S, _EACH_S * len(services))
         for watched in services:
@@ -219,7 +219,7 @@ class Publisher:
         except MpctlError as error:
             self._warn(f"event {event.reason} of {event.namespace}/{event.service} not written: {error.message}")
 
-    def _status(self, watched: Watched, before: dict[str, Any]) -> dict[str, Any]:
+    def _status(self, watched: WatchedService, before: dict[str, Any]) -> dict[str, Any]:
         assessment, facts = watched.assessment, watched.facts
         fields: dict[str, Any] = {
             "signal": assessment.signal.value,

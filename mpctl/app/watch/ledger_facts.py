@@ -33,7 +33,7 @@ ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
 
 
 @dataclass(frozen=True)
-class FellBack:
+class Fallback:
     """A fallback of the watch that nothing has replaced. ``replaced`` and ``serves``: specs in words; ``method``: what
     a rollout would measure again; ``acknowledged``: by whom, empty while nobody has."""
 
@@ -68,9 +68,9 @@ class LedgerFacts:
     fallbacks: tuple[float, ...] = ()
     restarts: tuple[float, ...] = ()  # by the watch
     actions: tuple[float, ...] = ()  # what the brake counts: a restart and the fallback after it are one
-    better: Spec | None = None  # the spec that a fallback of the watch replaced
-    fell_back: FellBack | None = None  # that fallback
-    promotion: Plan | None = None  # the plan that had promoted the better spec
+    replaced_spec: Spec | None = None  # the spec that a fallback of the watch replaced
+    fell_back: Fallback | None = None  # that fallback
+    promotion: Plan | None = None  # the plan that had promoted the replaced spec
     known_bad: tuple[Finding, ...] = ()  # what is known to fail of the speculation that serves
     interrupted: str = ""  # an unfinished operation of the watch
     busy: str = ""  # any other operation or operator
@@ -110,13 +110,13 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = ope
         refresh=refresh,
     )
     wrong = any(last.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in ANSWERS)
-    better = last.plan.baseline_spec if _is_fallback(last) else None
-    if better is None or not _speculates(better):
+    replaced = last.plan.baseline_spec if _is_fallback(last) else None
+    if replaced is None or not _speculates(replaced):
         return facts
     promotion = _promotion(every, last.plan.baseline.digest)
     never_again = wrong or last.plan.baseline.digest in never  # wrong answers are tried again by a person alone
-    facts = replace(facts, better=None if never_again else better)
-    return replace(facts, fell_back=_fallback(session, last, better), promotion=promotion)
+    facts = replace(facts, replaced_spec=None if never_again else replaced)
+    return replace(facts, fell_back=_fallback(session, last, replaced), promotion=promotion)
 
 
 def _own_changes(every: Iterable[Operation], unfinished: Operation | None, holder: str | None) -> LedgerFacts:
@@ -144,15 +144,15 @@ def _is_fallback(operation: Operation) -> bool:
     return plan.by == WATCH and plan.kind is Kind.ROLLBACK and not plan.automatic
 
 
-def _fallback(session: Session, last: Operation, better: Spec) -> FellBack:
+def _fallback(session: Session, last: Operation, replaced: Spec) -> Fallback:
     record = session.store.load(last.id, ACKNOWLEDGED, again=True) or {}
-    return FellBack(
+    return Fallback(
         operation=last.id,
         at=last.closed_at or last.opened_at,
         cause=last.plan.why.removeprefix(f"{WATCH}: "),
-        replaced=better.describe(),
+        replaced=replaced.describe(),
         serves=last.plan.spec_text,
-        method=better.method,
+        method=replaced.method,
         acknowledged=str(record.get("by", "")),
     )
 

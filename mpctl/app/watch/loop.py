@@ -24,7 +24,7 @@ from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.exposition import Publisher, health, metrics
 from mpctl.app.watch.sources import from_prometheus, read_engines
 from mpctl.app.watch.verdicts import VerdictPages
-from mpctl.app.watch.watcher import Watched, Watcher
+from mpctl.app.watch.watcher import WatchedService, Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
 from mpctl.watch.watch_policy import WatchPolicy
@@ -54,7 +54,7 @@ class Watch:
             self._place, self._console, request.name, everywhere=request.everywhere, labels=request.selector
         )
 
-    def once(self) -> Sequence[Watched]:
+    def once(self) -> Sequence[WatchedService]:
         """Judge one window: two rounds, one interval apart. What the policy permits is said, not done.
 
         Raises:

@@ -57,7 +57,7 @@ Key = tuple[str, str]
 
 
 @dataclass
-class Watched:
+class WatchedService:
     """A service and its state between readings."""
 
     session: Session
@@ -140,8 +140,8 @@ class Watcher:
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))
         self._actors = actors or ThreadPoolExecutor(ACTORS, thread_name_prefix="act")
         self._askers = actors or ThreadPoolExecutor(_ASKERS, thread_name_prefix="ask")
-        self.watched: dict[Key, Watched] = {}
-        self._unlisted: dict[Key, tuple[float, Watched]] = {}  # with the time since when
+        self.watched: dict[Key, WatchedService] = {}
+        self._unlisted: dict[Key, tuple[float, WatchedService]] = {}  # with the time since when
         self._listed_at: float | None = None
         self._begun: dict[Key, float] = {}
         self.rounds = 0
@@ -183,16 +183,16 @@ class Watcher:
         for key in services.keys() - self.watched.keys():
             self.watched[key] = self._listed_again(key, services[key])
 
-    def _listed_again(self, key: Key, session: Session) -> Watched:
+    def _listed_again(self, key: Key, session: Session) -> WatchedService:
         """A new service, or one that was not listed for a while, as when it is deployed anew: its pauses after failed
         actions go on, and what was learned of its engines is forgotten."""
         since, watched = self._unlisted.pop(key, (0.0, None))
         if watched is None or self._monotonic() - since > _RETRY_MOST_S:
-            return Watched(session)
+            return WatchedService(session)
         watched.session, watched.state, watched.guard, watched.read_at = session, State(), Guard(), None
         return watched
 
-    def _read_all_facts(self, free: Sequence[Watched]) -> None:
+    def _read_all_facts(self, free: Sequence[WatchedService]) -> None:
         due = [watched for watched in free if self._is_due(watched)]
         facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
         for watched in due:
@@ -202,7 +202,7 @@ class Watcher:
     def _late(self) -> str:
         return f"the ledger was not read within {self.readers.deadline_s:g} s"
 
-    def _is_due(self, watched: Watched) -> bool:
+    def _is_due(self, watched: WatchedService) -> bool:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
         wait = _BUSY_S if watched.facts.busy else max(_REFRESH_S, _REFRESH_EACH_S * len(self.watched))
         return age is None or age >= wait
@@ -216,7 +216,7 @@ class Watcher:
         except Exception as error:  # noqa: BLE001  a fault of our own on one odd object ends no watch of the others
             return f"the ledger cannot be read: {type(error).__name__}: {error}"
 
-    def _accept_facts(self, watched: Watched, facts: LedgerFacts | str) -> None:
+    def _accept_facts(self, watched: WatchedService, facts: LedgerFacts | str) -> None:
         if isinstance(facts, str):  # judged by what was read last, and left alone
             watched.facts = replace(watched.facts, busy=facts, interrupted="")
             return
@@ -227,7 +227,7 @@ class Watcher:
         watched.read_at, watched.is_read = self._monotonic(), True
         self._tell_known_bad(watched, before)
 
-    def _tell_known_bad(self, watched: Watched, before: LedgerFacts) -> None:
+    def _tell_known_bad(self, watched: WatchedService, before: LedgerFacts) -> None:
         """Emit an event when another set of faults of the engine applies to what serves."""
         sure, earlier = ([f for f in facts.known_bad if f.severity == "refuse"] for facts in (watched.facts, before))
         if [finding.id for finding in sure] == [finding.id for finding in earlier]:
@@ -237,7 +237,7 @@ class Watcher:
         command = watched.session.command("rollback") if sure else ""
         self._tell(watched, "signal", "KnownBad", text, finding=bool(sure), command=command)
 
-    def _judge(self, watched: Watched, reading: Reading) -> None:
+    def _judge(self, watched: WatchedService, reading: Reading) -> None:
         facts = watched.facts
         watched.state, assessment = assess(
             self.policy, facts.reference, watched.state, reading, speculates=facts.speculates
@@ -259,7 +259,7 @@ class Watcher:
             self._confirm(watched)
             self._report(watched)
 
-    def _ask_for_answers(self, watched: Watched, engines: int) -> None:
+    def _ask_for_answers(self, watched: WatchedService, engines: int) -> None:
         """Take the result of the last sentinel, and send the next one where it is due."""
         if watched.asking is not None and watched.asking.done():
             result, watched.asking = watched.asking.result(), None
@@ -274,7 +274,7 @@ class Watcher:
         if not busy and watched.guard.due(self.policy, self._now()):
             watched.asking = self._askers.submit(self._send_sentinel, watched, engines)
 
-    def _send_sentinel(self, watched: Watched, engines: int) -> SentinelResult:
+    def _send_sentinel(self, watched: WatchedService, engines: int) -> SentinelResult:
         """Send a sentinel, in a thread of its own and by a session of its own."""
         session = watched.session
         try:
@@ -288,7 +288,7 @@ class Watcher:
             if session is not watched.session:
                 session.close()
 
-    def _compare_profile(self, watched: Watched) -> None:
+    def _compare_profile(self, watched: WatchedService) -> None:
         reference = watched.facts.reference if watched.facts.speculates else None
         changes = watched.profile.differences(reference) if reference is not None else ()
         if bool(changes) != bool(watched.traffic_changes):
@@ -297,7 +297,7 @@ class Watcher:
             self._tell(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
         watched.traffic_changes = changes
 
-    def _is_settled(self, watched: Watched) -> bool:
+    def _is_settled(self, watched: WatchedService) -> bool:
         """Return whether this window can begin or end a finding: one without traffic cannot, nor one that cannot be
         judged before that lasts; since when it could not is kept here."""
         signal, now = watched.assessment.signal, self._now()
@@ -307,7 +307,7 @@ class Watcher:
         watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
         return now - watched.unjudged_since >= _UNJUDGED_S
 
-    def _confirm(self, watched: Watched) -> None:
+    def _confirm(self, watched: WatchedService) -> None:
         """Start the confirmation time of a finding when it begins. One that is acted on keeps it when it changes its
         name, as with the load from one window to the next."""
         before, finding = watched.finding, watched.assessment.signal if watched.assessment.finding else None
@@ -318,7 +318,7 @@ class Watcher:
         if before not in ACTIONABLE or finding not in ACTIONABLE:
             watched.found_at = self._now()
 
-    def _report(self, watched: Watched) -> None:
+    def _report(self, watched: WatchedService) -> None:
         """Emit an event when the signal changed."""
         signal, unpaid = watched.assessment.signal, watched.assessment.pays is False
         if signal is watched.reported and unpaid <= watched.unpaid:
@@ -328,7 +328,7 @@ class Watcher:
         if not first or watched.assessment.finding or signal is not Signal.HEALTHY:
             self._emit(signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference))
 
-    def _decide(self, watched: Watched, *, acts: bool) -> None:
+    def _decide(self, watched: WatchedService, *, acts: bool) -> None:
         watched.decision = decision = self._decision(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
         if decision.act is WatchAct.HOLD and reason not in watched.hold_reasons:
@@ -344,7 +344,7 @@ class Watcher:
                 watched.restarted_at = self._now()
             watched.acting = self._actors.submit(self._act, watched, decision)
 
-    def _propose(self, watched: Watched, reason: str) -> None:
+    def _propose(self, watched: WatchedService, reason: str) -> None:
         """Emit the command that trains a stale draft anew, with what it needs and may gain."""
         assert watched.facts.refresh is not None
         assert self.policy.refresh is not None
@@ -361,7 +361,7 @@ class Watcher:
         command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
         self._tell(watched, "decision", "RefreshProposed", text, finding=True, command=command)
 
-    def _stale(self, watched: Watched) -> StaleDraft | None:
+    def _stale(self, watched: WatchedService) -> StaleDraft | None:
         """The draft that went stale: one that a fallback replaced, or one that serves and is found wanting now. A
         policy that falls back does that first, if the draft does not pay."""
         refresh, assessment = watched.facts.refresh, watched.assessment
@@ -372,20 +372,20 @@ class Watcher:
             return None
         return replace(refresh.stale, cause=cause)
 
-    def _decision(self, watched: Watched) -> WatchDecision:
+    def _decision(self, watched: WatchedService) -> WatchDecision:
         """Decide; to act, only on the ledger as it is now."""
         while True:
             decision = decide(self.policy, watched.assessment, self._situation(watched), self._fleet(watched))
             if decision.act not in _REASONS or not self._changed_meanwhile(watched):
                 return decision
 
-    def _changed_meanwhile(self, watched: Watched) -> bool:
+    def _changed_meanwhile(self, watched: WatchedService) -> bool:
         """Read the ledger again. Returns whether it holds other facts than before."""
         before = watched.facts
         self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or self._late)
         return watched.facts != before
 
-    def _situation(self, watched: Watched) -> Situation:
+    def _situation(self, watched: WatchedService) -> Situation:
         facts = watched.facts
         return Situation(
             now=self._now(),
@@ -393,7 +393,7 @@ class Watcher:
             changes=facts.changes,
             fallbacks=facts.fallbacks,
             rungs=facts.rungs,
-            better=facts.better.describe() if facts.better is not None else "",
+            replaced_spec=facts.replaced_spec.describe() if facts.replaced_spec is not None else "",
             busy=facts.busy,
             interrupted=facts.interrupted,
             restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
@@ -403,11 +403,11 @@ class Watcher:
             refreshing=facts.refresh.due if facts.refresh is not None else "",
         )
 
-    def _fleet(self, watched: Watched) -> Fleet:
+    def _fleet(self, watched: WatchedService) -> Fleet:
         recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
         return Fleet(len(self.watched), (*recorded, *watched.facts.fallbacks, *self._begun.values()))
 
-    def _act(self, watched: Watched, decision: WatchDecision) -> None:
+    def _act(self, watched: WatchedService, decision: WatchDecision) -> None:
         """Act, in a thread of its own. The ledger records what happens, and the next round reads it again."""
         facts, reason = watched.facts, _REASONS[decision.act]
         details: dict[str, Any]
@@ -438,7 +438,7 @@ class Watcher:
         self._begun.pop(watched.key, None)  # the ledger has it by now
         self._tell(watched, kind, reason, text, **details)
 
-    def _end_action(self, watched: Watched) -> None:
+    def _end_action(self, watched: WatchedService) -> None:
         """Report an action that ended with a fault of our own; it must be neither silent nor repeated at once."""
         fault = watched.acting.exception() if watched.acting is not None else None
         watched.acting = None
@@ -450,12 +450,12 @@ class Watcher:
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
         self._tell(watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history"))
 
-    def _failed(self, watched: Watched) -> None:
+    def _failed(self, watched: WatchedService) -> None:
         watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
         watched.failures += 1
         watched.refresh_failed = watched.decision.act in TRAINS
 
-    def _tell(self, watched: Watched, kind: str, reason: str, text: str, **details: Any) -> None:
+    def _tell(self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any) -> None:
         """Emit an event of a service."""
         namespace, service = watched.key
         self._emit(WatchEvent(self._time(), namespace, service, kind, reason, text, **details))

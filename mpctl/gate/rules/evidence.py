@@ -40,9 +40,9 @@ def _judge_errors(case: Case, rule: Rule) -> RuleResult:
         text += (
             f"; the candidate failed {worse} that the baseline answered, first: "
             f"{burst.new_error or c.new_error} "
-            f"(p = {_percent(chance)}, significance level {_percent(case.exact)} at each interim analysis)"
+            f"(p = {_percent(chance)}, significance level {_percent(case.counting_level)} at each interim analysis)"
         )
-        if chance <= case.exact:
+        if chance <= case.counting_level:
             return result(Outcome.FAIL)
     if c.unpaired_failed:
         return result(Outcome.MISSING)

@@ -116,10 +116,10 @@ def contradicting_stalls(case: Case, threshold: Threshold) -> str:
     """Say what the figure may be with every stall and round, where that is beyond the limit: stalls of one arm alone
     are no noise, and a few that were seen may be a sample of more. Empty where it is not."""
     figure = case.comparison.figures.get(threshold.figure)
-    pooled = figure.pooled if figure is not None else None
-    if pooled is None or not is_beyond(threshold.rule.direction, pooled, threshold.limit):
+    with_stalls = figure.with_stalls if figure is not None else None
+    if with_stalls is None or not is_beyond(threshold.rule.direction, with_stalls, threshold.limit):
         return ""
-    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(pooled, threshold.unit)}"
+    return f"; with its stalls and extreme rounds it may be {formatting.in_unit(with_stalls, threshold.unit)}"
 
 
 def more_needed(case: Case, threshold: Threshold, interval: Interval) -> tuple[int | None, str]:

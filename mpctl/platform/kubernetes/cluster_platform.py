@@ -103,7 +103,7 @@ class KubernetesPlatform:
         """Paths of the fields in which two manifests differ beyond speculation and staging."""
         return foreign_changes(before, after)
 
-    def foreign_change(self, known: tuple[Arm, ...], scaling: Json | None = None) -> str | None:
+    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: Json | None = None) -> str | None:
         """Name the manager, time and fields of a change to the service or to its pinned autoscaler, or a deletion."""
         live = self.client.get(self.reader.resource, self._service, self._namespace)
         if live is None:

@@ -45,7 +45,7 @@ from mpctl.platform.kubernetes.ledger_objects import (
 )
 from mpctl.platform.kubernetes.sealed_records import RecordedObjects, SealedRecords
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.ports import Pruned, RecordCounts
+from mpctl.rollout.ports import PruneResult, RecordCounts
 from mpctl.rollout.revision import Revision
 
 
@@ -296,7 +296,7 @@ class KubernetesStore:
         self.held.forget_entries()
         objects.delete()
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         """Delete the records of these operations, and fold the ledger with its revisions into few objects.
 
         Raises:

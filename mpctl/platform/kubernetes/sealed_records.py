@@ -41,7 +41,7 @@ from mpctl.platform.kubernetes.ledger_objects import (
     owned_by,
     seals_of,
 )
-from mpctl.rollout.ports import Pruned, RecordCounts
+from mpctl.rollout.ports import PruneResult, RecordCounts
 
 # An object may have 1 MiB in etcd's default request limit of 1.5 MiB (Kubernetes, ConfigMap documentation).
 _PIECE = 700_000  # compressed bytes of a ConfigMap: below 1 MiB also as base64
@@ -365,7 +365,7 @@ class RecordedObjects:
         """Delete them; may be repeated."""
         self._delete(self._found)
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         """Fold the ledger with its revisions into few objects, and delete the records of these operations. May be
         repeated after any interruption: a folded object stands for those that it was made of.
 
@@ -404,7 +404,7 @@ class RecordedObjects:
         present = {item["metadata"]["name"] for _, item in self._found}
         remaining = [pair for pair in self._found if pair not in going]
         remaining += [(CONTROLLER_REVISION, item) for item in folded if item["metadata"]["name"] not in present]
-        return Pruned(len(going), _size(going), len(remaining), _size(remaining))
+        return PruneResult(len(going), _size(going), len(remaining), _size(remaining))
 
     def _folded(self, ledger: Sequence[LedgerObject], seals: Sequence[Json]) -> list[Json]:
         """The objects that stand for the ledger, its revisions and these seals. One that is full stays as it is."""

@@ -24,7 +24,7 @@ from mpctl.platform.load import PACED, WORKER, PacedServer, bench_arguments, lim
 from mpctl.platform.local.engine import DEFAULT_ENV
 from mpctl.platform.local.processes import STATE_VARIABLE
 from mpctl.platform.local.state_files import private_folder, remove_abandoned_folders, state_root
-from mpctl.rollout.ports import Endpoint, LoadOrder, Sent
+from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 _SAMPLES_S = 600.0
 WITHOUT = "--no-calibrate measures without"
@@ -63,10 +63,10 @@ class BenchClient:
             self._worker = None
         return ""
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
         before = counters() if counters else Counters()
         result = self.run(endpoint, order)
-        return Sent(result, before, counters() if counters else Counters())
+        return SentBlock(result, before, counters() if counters else Counters())
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:

@@ -19,7 +19,7 @@ from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.run import Calibration
 from mpctl.platform import answers, http
 from mpctl.platform.load import LoadClient
-from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, Sent
+from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder, SentBlock
 from mpctl.safe_text import conceal
 
 _WHOLE_BYTES = 64 * 2**20  # larger files are told by size, first and last MiB, or a digest would take minutes
@@ -172,7 +172,7 @@ class LocalMeter:
             draft_digest=model_digest(draft, self._cwd) if draft and here else "",
         )
 
-    def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:
         self._prompts.update(order.prompts)
         try:
             return self.client.send(endpoint, order, lambda: self.counters(endpoint))

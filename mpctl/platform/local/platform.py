@@ -227,7 +227,7 @@ class LocalPlatform:
             same_user=True,
         )
 
-    def foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
+    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: dict[str, Any] | None = None) -> str | None:
         """The service was stopped, or its manifest was changed."""
         title, desired = f"service {self._namespace}/{self._service}", read_desired(self.directory)
         if desired is None:

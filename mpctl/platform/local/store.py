@@ -17,7 +17,7 @@ from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.desired import read_observed
 from mpctl.platform.local.state_files import RESTORE, naming, part_of_path, read_json, try_lock, write_json
 from mpctl.rollout.ledger import Entry, read_ledger
-from mpctl.rollout.ports import Pruned, RecordCounts
+from mpctl.rollout.ports import PruneResult, RecordCounts
 from mpctl.rollout.revision import Revision
 
 
@@ -40,7 +40,7 @@ class RecordedFiles:
         lines = sum(path.read_bytes().count(b"\n") or 1 for path in self._ledger)
         return RecordCounts(len(self._revisions), lines, len(self._records), len(self._others))
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         """Delete the records of these operations."""
         folders = {self._directory / "operations" / operation for operation in operations}
         going = [path for path in self._records if folders & set(path.parents)]
@@ -48,7 +48,7 @@ class RecordedFiles:
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         gone = sum(sizes[path] for path in going)
-        return Pruned(len(going), gone, len(sizes) - len(going), sum(sizes.values()) - gone)
+        return PruneResult(len(going), gone, len(sizes) - len(going), sum(sizes.values()) - gone)
 
     def delete(self) -> None:
         """Delete them, and the whole directory of a service that is not up; may be repeated."""
@@ -165,7 +165,7 @@ class LocalStore:
         value = read_json(self._directory / _SEALED)
         return value if isinstance(value, dict) else None
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         """Delete the records of these operations."""
         return RecordedFiles(self._directory).prune(operations)
 

@@ -34,7 +34,7 @@ from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.round_comparison import ask_for_ids, score_ids, why_unscorable
-from mpctl.rollout.steps.measure import AnswersResult, in_turns, measurement
+from mpctl.rollout.steps.measure import AnswersResult, measurement, measurement_in_turns
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
@@ -194,7 +194,7 @@ def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
     plan = operation.plan
     turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
-    measured = in_turns(context, operation) if turns and not leaves else measurement(context, operation)
+    measured = measurement_in_turns(context, operation) if turns and not leaves else measurement(context, operation)
     comparison = _Pass(context, operation, measured, leaves=leaves)
     baseline = context.answers.pop(operation.id, None) if leaves else comparison.ask_baseline()
     if baseline is None:

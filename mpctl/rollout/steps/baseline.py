@@ -36,21 +36,21 @@ def record_baseline(context: Context, operation: Operation) -> RecordedRevision:
     return RecordedRevision(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
 
 
-def revision_of(
+def record_revision(
     context: Context, manifest: Manifest, operation_id: str, *, why: str, spec: Spec | None, live: bool = True
 ) -> Manifest:
-    """The manifest with the number of its revision, recorded now where there is none.
+    """Record a manifest as a revision unless one has its text, and return it with the revision's number.
 
-    ``live``: the service runs it, so the revision must be the newest of those that were live; a plan's goal may be any
-    revision with that text.
+    ``live``: the service runs it, so only the newest revision that was live counts; a plan's goal may be any revision
+    with that text.
     """
     revisions, entries = context.store.revisions(), context.store.entries()
     newest = max(live_revisions(entries), default=0) if live else 0
-    known = [r.number for r in revisions if r.digest == manifest.digest and r.number >= newest]
-    if known:
-        return replace(manifest, number=max(known))
+    same_text = [r.number for r in revisions if r.digest == manifest.digest and r.number >= newest]
+    if same_text:
+        return replace(manifest, number=max(same_text))
     revision = Revision(
-        # One that is lost keeps its number.
+        # A revision that is lost keeps its number.
         number=max({r.number for r in revisions} | recorded_revisions(entries), default=0) + 1,
         text=manifest.text,
         created=context.clock.now().isoformat(timespec="seconds"),

@@ -50,6 +50,7 @@ def switch(context: Context, operation: Operation) -> StartResult:
 
 
 POLL_S = 0.5
+Meanwhile = Callable[[], None]  # called with each poll of a wait
 
 
 @dataclass(frozen=True)
@@ -60,10 +61,6 @@ class ReadinessResult(StepResult):
     argv: tuple[str, ...] = ()
     kv_pool_tokens: int | None = None
     baseline_kv_pool_tokens: int | None = None
-
-
-def _nothing() -> None:
-    pass
 
 
 def wait_ready(context: Context, operation: Operation) -> ReadinessResult:
@@ -99,11 +96,12 @@ def await_ready(
     timeout_s: float,
     *,
     name: str = "the engine",
-    meanwhile: Callable[[], None] = _nothing,
+    meanwhile: Meanwhile | None = None,
 ) -> ArmState:
-    """Poll until the arm is ready and has answered once. ``timeout_s`` is for one engine: where an arm has several,
-    which start one after the other, it begins anew with each that got ready, and where an old one finishes its requests
-    first, with its end. ``meanwhile`` is called with each poll; ``name``: of the arm in messages.
+    """Poll until the arm is ready and has answered once.
+
+    ``timeout_s`` is for one engine. Engines of an arm start one after the other, so the time starts again with each
+    that gets ready, and with the end of an old one that finishes its requests first. ``name``: of the arm in messages.
 
     Raises:
         MpctlError: it failed, or was not ready in time; the engine's own last words are in the message.
@@ -111,7 +109,8 @@ def await_ready(
     started = context.clock.now()
     most = 0
     while True:
-        meanwhile()
+        if meanwhile is not None:
+            meanwhile()
         state = context.platform.state(arm)
         if state.pods_ready > most or state.draining:
             most, started = max(most, state.pods_ready), context.clock.now()

@@ -240,7 +240,7 @@ class _Turns:
         self.running = name
 
 
-def in_turns(context: Context, operation: Operation) -> Measurement:
+def measurement_in_turns(context: Context, operation: Operation) -> Measurement:
     """The measurement of arms that take turns on one GPU; reaching an arm gives it the turn."""
     measured = measurement(context, operation)
     return replace(measured, target=_Turns(context, operation, measured).target)
@@ -248,7 +248,7 @@ def in_turns(context: Context, operation: Operation) -> Measurement:
 
 def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:
     """Send the same prompts to both arms, one block of a fresh engine each, until the gate has decided."""
-    return in_turns(context, operation).measure()
+    return measurement_in_turns(context, operation).measure()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +15,8 @@ from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Manifest
-from mpctl.rollout.steps.baseline import RecordedRevision, revision_of
-from mpctl.rollout.steps.candidate import await_ready
+from mpctl.rollout.steps.baseline import RecordedRevision, record_revision
+from mpctl.rollout.steps.candidate import Meanwhile, await_ready
 from mpctl.rollout.steps.measure import measurement
 from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
 from mpctl.watch.reference import RECORD as REFERENCE
@@ -50,11 +49,7 @@ class SettlingResult(StepResult):
     argv: tuple[str, ...] = ()
 
 
-def _nothing() -> None:
-    pass
-
-
-def settle(context: Context, operation: Operation, *, meanwhile: Callable[[], None] = _nothing) -> SettlingResult:
+def settle(context: Context, operation: Operation, *, meanwhile: Meanwhile | None = None) -> SettlingResult:
     """Wait until the written service serves, then restore what was only set for the change. ``meanwhile``: as with
     :func:`await_ready`."""
     plan = operation.plan
@@ -136,8 +131,8 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     return RetentionResult(arm.id)
 
 
-def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | None) -> None:
-    """Record the service as it is, restore the route, stop the candidate, unpin the autoscaler.
+def leave_service(context: Context, operation: Operation, scaling: dict[str, Any] | None) -> None:
+    """Leave the service as it is: record it, restore the route, stop the candidate, unpin the autoscaler.
 
     ``scaling``: as the last operation that pinned it found it.
     """
@@ -150,7 +145,7 @@ def abandon(context: Context, operation: Operation, scaling: dict[str, Any] | No
         text = context.platform.read().text
     context.progress.step("abandon", "leaving the service as it is" if text is not None else "the service is gone")
     if text is not None and all(r.text != text for r in context.store.revisions()):
-        revision_of(context, Manifest.of(text), operation.id, why=f"as {operation.id} was abandoned", spec=None)
+        record_revision(context, Manifest.of(text), operation.id, why=f"as {operation.id} was abandoned", spec=None)
     if plan.route is not None:
         for line in context.router.unshift(plan.route):
             context.progress.note(line)
@@ -165,11 +160,12 @@ def record_promoted(context: Context, operation: Operation) -> RecordedRevision:
     stored = _as_stored(context, operation.plan)
     _keep_references(context, operation)
     why = f"promoted by {operation.id}"
-    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
 def _keep_references(context: Context, operation: Operation) -> None:
-    """Without them the service is promoted all the same, and the watch reports that it has nothing to compare with."""
+    """Keep what was measured as the reference of the watch. Where that fails, the service is promoted all the same, and
+    the watch reports that it has nothing to compare with."""
     if operation.plan.spec is None:
         return
     try:
@@ -204,7 +200,7 @@ def _keep_sentinels(context: Context, operation: Operation, workload: Workload, 
 def record_restarted(context: Context, operation: Operation) -> RecordedRevision:
     """Record the service with its fresh engines as a revision."""
     stored, why = _as_stored(context, operation.plan), f"restarted by {operation.id}"
-    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
+    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=operation.plan.spec).number)
 
 
 def record_restored(context: Context, operation: Operation) -> RecordedRevision:
@@ -212,7 +208,7 @@ def record_restored(context: Context, operation: Operation) -> RecordedRevision:
     plan = operation.plan
     _note_other_configs(context, plan.restored_revision or plan.goal.number)
     stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
-    return RecordedRevision(revision_of(context, stored, operation.id, why=why, spec=plan.spec).number)
+    return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=plan.spec).number)
 
 
 def _note_other_configs(context: Context, number: int) -> None:

@@ -66,6 +66,6 @@ def _settled_state(context: Context, operation: Operation) -> ArmState:
 
 
 def _grows(operation: Operation, state: ArmState) -> bool:
-    """Return whether it waits only for pods that the unpinned autoscaler added: as many serve as were pinned."""
+    """Return whether the arm waits only for pods that the unpinned autoscaler added: as many serve as were pinned."""
     pinned = (operation.scaling or {}).get("replicas", 0) if "unpin" in operation.done else 0
     return state.phase is Phase.STARTING and 0 < pinned <= state.pods_ready

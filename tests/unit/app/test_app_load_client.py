@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl.app.change import Change
-from mpctl.app.change.check import Checked
+from mpctl.app.change.check import PreflightResult
 from mpctl.app.change.resolve import Selection
 from mpctl.app.operate import rollout
 from mpctl.app.operate.outcome import OperationOutcome
@@ -23,7 +23,7 @@ from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm, Live
 from mpctl.rollout.revision import Manifest, Revision
 
-CHECKED, CHOSEN = Checked((), ()), Selection(None, {})
+CHECKED, CHOSEN = PreflightResult((), ()), Selection(None, {})
 OUTCOME = OperationOutcome("demo", "ns", "service ns/demo")
 
 

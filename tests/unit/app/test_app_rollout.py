@@ -9,7 +9,15 @@ from mpctl.app.requests import DryRun, MeasurementRequest, RolloutRequest, Specu
 
 ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(rounds=5, requests=4), dry_run=DryRun.SERVER)
 # On a cluster, an edit is a dry run at the server, and each of the others reads objects, logs or files.
-QUESTIONS = ("with_speculation", "engine_version", "target_of", "model_facts", "path_findings", "owned", "holder")
+QUESTIONS = (
+    "with_speculation",
+    "engine_version",
+    "target_of",
+    "model_facts",
+    "path_findings",
+    "ownership_warning",
+    "holder",
+)
 
 
 class PlacementWishes(MemorySession):

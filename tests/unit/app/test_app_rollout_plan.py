@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl.app.change import Change
-from mpctl.app.change.check import Checked
+from mpctl.app.change.check import PreflightResult
 from mpctl.app.change.resolve import Checkpoint, Selection, Target
 from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
@@ -68,7 +68,7 @@ CHANGE = Change(
     Spec("ngram"),
     Spec("none"),
     None,
-    Checked((), ()),
+    PreflightResult((), ()),
     None,
     Selection(None, {}),
 )
@@ -101,7 +101,7 @@ KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use anoth
 )
 def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, command, findings, prompt, fidelity, reason):
     service = SimpleNamespace(**{**vars(SERVICE), "command": command})
-    change = replace(CHANGE, target=Target(service, None, Checkpoint()), checked=Checked(findings, ()))
+    change = replace(CHANGE, target=Target(service, None, Checkpoint()), checked=PreflightResult(findings, ()))
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
     planner = rollout_plan.RolloutPlanner(session(), request, change, LoadPlace("local"))
     workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)

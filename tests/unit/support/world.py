@@ -43,9 +43,9 @@ from mpctl.rollout.ports import (
     Live,
     LoadOrder,
     Phase,
-    Pruned,
+    PruneResult,
     RoundProgress,
-    Sent,
+    SentBlock,
 )
 from mpctl.rollout.revision import Manifest, Revision, text_digest
 
@@ -130,7 +130,7 @@ class MemoryPlatform:
     def foreign_changes(self, before: str, after: str) -> tuple[str, ...]:
         return foreign_changes(before, after) if "apiVersion" in before else ()
 
-    def foreign_change(self, known: tuple[Arm, ...], scaling: object = None) -> str | None:
+    def describe_foreign_change(self, known: tuple[Arm, ...], scaling: object = None) -> str | None:
         self._world.boundary("read")
         text = self._world.disk.text
         return None if text in {arm.manifest for arm in known} else "service chat/svc was changed by somebody"
@@ -301,12 +301,12 @@ class MemoryStore:
     def unseal(self) -> dict[str, Any] | None:
         return self._world.disk.sealed
 
-    def prune(self, operations: frozenset[str]) -> Pruned:
+    def prune(self, operations: frozenset[str]) -> PruneResult:
         records = self._world.disk.records
         going = [key for key in records if key[0] in operations]
         for key in going:
             del records[key]
-        return Pruned(len(going), 0, len(records), 0)
+        return PruneResult(len(going), 0, len(records), 0)
 
     @contextmanager
     def lease(self, purpose: str) -> Iterator[None]:
@@ -403,14 +403,14 @@ class MemoryMeter:
         self._world.boundary("tokenize")
         return tuple(answers)
 
-    def send(self, endpoint: Endpoint, order: LoadOrder) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:
         before = self.counters(endpoint)
         self.salts.append((self._engine(endpoint).manifest, order.salt))
         result = self.run(endpoint, order.prompts, order.cell, order.max_tokens)
         if order.token_ids:
             tokens = self._world.behaviours[self._engine(endpoint).manifest].tokens
             result["token_ids"] = [[[1, 2], cycled(tokens, TOKENS)]] * len(order.prompts)
-        return Sent(result, before, self.counters(endpoint))
+        return SentBlock(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:
         engine = self._world.disk.engines[endpoint.base_url.removeprefix("http://")]

@@ -15,6 +15,7 @@ ACTS = WatchPolicy(fall_back=True, re_arm=True, ladder=("eagle3", "ngram", "none
 NGRAM, NONE, EAGLE = Rung(3, "ngram", "ngram K=5"), Rung(1, "none", "none"), Rung(4, "eagle3", "eagle3 K=3")
 NOW = 100_000.0
 CALM = Situation(NOW, NOW - 60.0, rungs=(NGRAM, NONE))
+REPLACED = replace(CALM, replaced_spec="eagle3")
 FLEET = Fleet(20)
 BAD = Assessment(Signal.WORSE_DRAFT, "why", pays=False)
 ZERO = replace(BAD, signal=Signal.STEP_TO_ZERO)
@@ -53,10 +54,10 @@ GOOD = Assessment(Signal.HEALTHY, "as measured", pays=True)
         (ACTS, BAD, CALM, Fleet(20, (NOW - 10, NOW - 9e3)), WatchAct.FALL_BACK, "why"),
         (ACTS, BAD, CALM, Fleet(1, (NOW - 10,)), WatchAct.HOLD, "brake"),
         (ACTS, GOOD, CALM, FLEET, WatchAct.NOTHING, "as measured"),
-        (ACTS, GOOD, replace(CALM, better="eagle3 K=3"), FLEET, WatchAct.RE_ARM, "eagle3 K=3 is measured again"),
-        (ACTS, GOOD, replace(CALM, better="eagle3", changes=(NOW - 5,)), FLEET, WatchAct.NOTHING, "cool-down"),
-        (ACTS, GOOD, replace(CALM, better="eagle3", busy="held"), FLEET, WatchAct.HOLD, "held"),
-        (replace(ACTS, re_arm=False), GOOD, replace(CALM, better="eagle3"), FLEET, WatchAct.NOTHING, "as measured"),
+        (ACTS, GOOD, REPLACED, FLEET, WatchAct.RE_ARM, "eagle3 is measured again"),
+        (ACTS, GOOD, replace(REPLACED, changes=(NOW - 5,)), FLEET, WatchAct.NOTHING, "cool-down"),
+        (ACTS, GOOD, replace(REPLACED, busy="held"), FLEET, WatchAct.HOLD, "held"),
+        (replace(ACTS, re_arm=False), GOOD, REPLACED, FLEET, WatchAct.NOTHING, "as measured"),
         (ACTS, BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.RESUME, "rollback-4"),
         (WatchPolicy(), BAD, replace(CALM, interrupted="rollback-4"), FLEET, WatchAct.REPORT, "rollback-4"),
     ],

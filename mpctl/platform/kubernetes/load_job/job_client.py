@@ -27,7 +27,7 @@ from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
 from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPods
 from mpctl.platform.load import PacedServer, bench_arguments, limit_s
-from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Sent
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, SentBlock
 
 MOST_APART_S = 0.25  # of the pods' starts; a block of seconds would begin with a part of its load
 
@@ -125,7 +125,7 @@ class JobClient:
         """Delete the Job with its pods; return why it remains, empty when it does not."""
         return self._pods.close()
 
-    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> Sent:
+    def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
         """Send a block from the Job's pods; one of the same key to the same engine is read again. The counters are read
         in a pod, right around the block. Where a pod is lost the Job is deleted."""
         from secrets import token_hex
@@ -153,7 +153,7 @@ class JobClient:
             self._pods.close()  # no pod may go on with its part of the load
             raise
 
-    def _sent(self, name: str, blocks: Sequence[dict[str, Any]], limit: float, *, counted: bool) -> Sent:
+    def _sent(self, name: str, blocks: Sequence[dict[str, Any]], limit: float, *, counted: bool) -> SentBlock:
         path = f"/blocks/{name}"
         for index, block in enumerate(blocks):
             self._pods.ask(index, "POST", path, block)
@@ -173,8 +173,8 @@ class JobClient:
             # Every pod reads the counters before the barrier. Only the last one reads them after the last answer.
             last = answers[max(range(len(shards)), key=lambda i: shards[i].ended_s)]
         if not counted:
-            return Sent(result, Counters(), Counters())
-        return Sent(result, Counters.parse(first["before"]), Counters.parse(last["after"]))
+            return SentBlock(result, Counters(), Counters())
+        return SentBlock(result, Counters.parse(first["before"]), Counters.parse(last["after"]))
 
     def _release(self, name: str, count: int) -> list[float]:
         """Wait until every pod is at the barrier and give all the same moment to start; return by how much each pod's

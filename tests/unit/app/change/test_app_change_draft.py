@@ -76,12 +76,12 @@ def test_a_repository_is_asked_for_by_its_pinned_revision(monkeypatch):
 )
 def test_a_warm_up_names_the_draft_and_not_its_path_in_the_pod(method, draft, named):
     from mpctl.app.change import Change
-    from mpctl.app.change.check import Checked
+    from mpctl.app.change.check import PreflightResult
     from mpctl.app.change.resolve import Selection
     from mpctl.methods import build
 
     spec, _ = build(method, draft="/mnt/mpctl/draft" if draft else None)
-    change = Change(None, "", "", spec, spec, None, Checked((), ()), None, Selection(draft, {}))
+    change = Change(None, "", "", spec, spec, None, PreflightResult((), ()), None, Selection(draft, {}))
     assert change.draft_name == named
 
 

@@ -98,7 +98,7 @@ def test_a_fallback_is_a_recorded_operation_with_its_cause_and_its_way_back():
     session.engine.speculates = False
     rounds(watcher, 3)
     (watched,) = watcher.watched.values()
-    assert watched.facts.better.method == "ngram"
+    assert watched.facts.replaced_spec.method == "ngram"
     assert [(e.kind, e.reason, e.finding) for e in events[2:]] == [("signal", "FellBack", True)]
     assert events[2].command == "mpctl watch acknowledge svc -n chat"
 

@@ -221,7 +221,7 @@ def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
     rounds(watcher, 20)
     assert len(kinds(session)) == before
     facts = read_facts(session, replace(watcher.policy, ladder=("eagle3", "none")))
-    assert facts.better is None
+    assert facts.replaced_spec is None
     assert "made:" not in str(facts.rungs)
 
 

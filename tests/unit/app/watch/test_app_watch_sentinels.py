@@ -57,7 +57,7 @@ def test_wrong_answers_fall_back_at_once_within_the_brake():
     last = session.memory.operations()[-1]
     assert (last.plan.kind, last.plan.by) == (Kind.ROLLBACK, "watch")
     assert last.detail.startswith("watch: WrongAnswers: ")
-    assert read_facts(session, ACTS).better is None  # only a person tries it again
+    assert read_facts(session, ACTS).replaced_spec is None  # only a person tries it again
 
 
 def test_the_brake_of_the_fleet_holds_wrong_answers_too():

@@ -121,16 +121,16 @@ def edited_by(record, manager):
 def test_a_change_of_another_writer_is_described_with_its_name_time_and_fields():
     platform, cluster = opened(service(), deployment(), pod())
     known = (Arm(platform.read().text),)
-    assert platform.foreign_change(known) is None
+    assert platform.describe_foreign_change(known) is None
     edited = edited_by(service(), "kubectl-label")
     edited["metadata"]["labels"] = {"owner": "search"}
     cluster.things["InferenceService", "demo"] = edited
-    change = platform.foreign_change(known)
+    change = platform.describe_foreign_change(known)
     assert change.startswith(
         "service ns/demo was changed by kubectl-label at 2026-11-23T08:00:00Z meanwhile: metadata.labels"
     )
     del cluster.things["InferenceService", "demo"]
-    assert platform.foreign_change(known) == "service ns/demo was deleted"
+    assert platform.describe_foreign_change(known) == "service ns/demo was deleted"
 
 
 def test_a_change_of_a_pinned_autoscaler_is_described():
@@ -139,10 +139,10 @@ def test_a_change_of_a_pinned_autoscaler_is_described():
     platform, cluster = opened(service(), deployment(), pod(), actual_hpa)
     known, scaling = (Arm(platform.read().text),), platform.scaling()
     platform.pin(scaling)
-    assert platform.foreign_change(known, scaling) is None
+    assert platform.describe_foreign_change(known, scaling) is None
     changed = edited_by(cluster.things["HorizontalPodAutoscaler", "theirs"], "somebody")
     changed["spec"]["maxReplicas"] = 3
-    change = platform.foreign_change(known, scaling)
+    change = platform.describe_foreign_change(known, scaling)
     assert change.startswith(
         "HorizontalPodAutoscaler theirs was changed by somebody at 2026-11-23T08:00:00Z meanwhile: "
     )
