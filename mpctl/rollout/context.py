@@ -24,7 +24,7 @@ class Context:
     progress: Progress
     who: str
     prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # by operation: of a baseline that has left since
+    answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # of a baseline, by operation
     round_answers: dict[str, RoundAnswers] = field(default_factory=dict)  # by operation
     service: str = ""
     namespace: str = ""

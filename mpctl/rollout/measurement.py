@@ -156,6 +156,10 @@ class Measurement:
         self._write()
         return judge_run(self.run(()), self.policy)[1]
 
+    def keep_conditions(self) -> None:
+        """Write the conditions that were noted."""
+        self._write()
+
     def keep_traffic(self, traffic: UsersTraffic) -> None:
         """Write what users' requests showed so far."""
         self.store.save(self.id, _TRAFFIC, traffic.to_record())

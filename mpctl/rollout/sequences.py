@@ -16,7 +16,7 @@ from mpctl.experiment.users import Placement
 from mpctl.rollout.context import Context
 from mpctl.rollout.operation import RETIRE_BAKED, Operation, StepResult
 from mpctl.rollout.plan import Kind, Plan, Strategy
-from mpctl.rollout.steps.answers import ask_baseline, compare_answers, compare_starts
+from mpctl.rollout.steps.answers import ask_and_wait, ask_baseline, compare_answers, compare_starts
 from mpctl.rollout.steps.baseline import pin, record_baseline, unpin
 from mpctl.rollout.steps.candidate import start, start_copy, switch, wait_copy_ready, wait_ready
 from mpctl.rollout.steps.measure import (
@@ -90,6 +90,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
     pair = side_by_side and placement is Placement.PAIR
     on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
+    asked = answers and side_by_side and placement is Placement.SERVICE  # while the candidate starts
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
     again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
@@ -104,7 +105,8 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield pair, Step("start-copy", start_copy)
     yield side_by_side, _START
     yield pair, Step("ready-copy", wait_copy_ready)
-    yield True, _READY
+    yield asked, Step("ready", ask_and_wait, changes=False)
+    yield not asked, _READY
     yield plan.draft, Step("match", check_match)
     yield answers, Step("answers", compare_answers, changes=False)
     yield not side_by_side, Step("measure-candidate", measure_candidate)

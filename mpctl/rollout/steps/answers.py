@@ -34,6 +34,7 @@ from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.round_comparison import ask_for_ids, score_ids, why_unscorable
+from mpctl.rollout.steps.candidate import ReadinessResult, wait_ready
 from mpctl.rollout.steps.measure import AnswersResult, measurement, measurement_in_turns
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
@@ -190,13 +191,23 @@ def ask_baseline(context: Context, operation: Operation) -> NoResult:
     return NoResult()
 
 
+def ask_and_wait(context: Context, operation: Operation) -> ReadinessResult:
+    """Ask the baseline, which serves already, while the candidate starts; then wait for the candidate."""
+    measured = measurement(context, operation)
+    context.answers[operation.id] = _Pass(context, operation, measured).ask_baseline()
+    measured.keep_conditions()
+    return wait_ready(context, operation)
+
+
 def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
     plan = operation.plan
     turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
     measured = measurement_in_turns(context, operation) if turns and not leaves else measurement(context, operation)
     comparison = _Pass(context, operation, measured, leaves=leaves)
-    baseline = context.answers.pop(operation.id, None) if leaves else comparison.ask_baseline()
+    baseline = context.answers.pop(operation.id, None)
+    if baseline is None and not leaves:
+        baseline = comparison.ask_baseline()
     if baseline is None:
         lost = {"every kind": "the baseline's answers were lost with an interrupted command"}
         baseline = BaselineAnswers((), (), (), lost)

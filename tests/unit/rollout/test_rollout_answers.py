@@ -52,17 +52,26 @@ def test_both_arms_answer_before_the_candidate_is_measured(strategy):
     assert check.requests == requests and not check.findings
 
 
-def test_conditions_are_read_before_the_pass_adds_to_what_an_engine_has_generated(monkeypatch):
-    """Suffix decoding remembers what it answered: the answers of the pass counted as earlier ones of the candidate."""
-    memory = MemoryWorld(FASTER)
+def calls_of(memory, monkeypatch, *names):
+    """The meter's calls of these names, as a rollout side by side makes them."""
     calls = []
-    for name in ("describe", "ask"):
+    for name in names:
         call = getattr(memory.meter, name)
         monkeypatch.setattr(
             memory.meter, name, lambda *a, name=name, call=call, **k: calls.append(name) or call(*a, **k)
         )
     rollout(memory, Strategy.SIDE_BY_SIDE)
+    return calls
+
+
+def test_conditions_are_read_before_the_pass_adds_to_what_an_engine_has_generated(monkeypatch):
+    """Suffix decoding remembers what it answered: the answers of the pass counted as earlier ones of the candidate."""
+    calls = calls_of(MemoryWorld(FASTER), monkeypatch, "describe", "ask")
     assert calls == ["describe"] * 2 + ["ask", "describe", "ask"]  # once more for the length of its context
+
+
+def test_the_baseline_answers_while_the_candidate_starts(monkeypatch):
+    assert calls_of(MemoryWorld(FASTER), monkeypatch, "ask", "complete")[:3] == ["ask", "complete", "ask"]
 
 
 def test_only_the_baseline_scores(monkeypatch):
