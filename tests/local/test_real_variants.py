@@ -82,7 +82,7 @@ def test_lengths_thinking_and_adapters_each_get_a_verdict(thinker):
         "rollout", "--spec", "ngram", "--adapters", "all", *LOAD, "--policy", policy, code=None, timeout=900
     )
     assert rollout.returncode in (0, 5, 6), rollout.stderr
-    report = thinker.json("report", "demo")
+    report = thinker.json("report")
     advice = {cell["traffic"]: (cell["outcome"], cell["advice"]) for cell in report["cells"]}
     assert set(advice) == {"edits-demo", "edits-light", "edits-heavy"}
     assert all(text for _, text in advice.values()), advice
