@@ -15,7 +15,7 @@ from mpctl.errors import MpctlError
 _JOINERS = "\u200c\u200d"  # of emoji and of scripts that need them
 _UNSAFE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 # Only mpctl itself begins a line like this.
-_FORGED = re.compile(r"^(?=\s*(?:error|hint|warning|note|next):)", re.MULTILINE | re.IGNORECASE)
+_FORGED = r"(?mi)^(?=\s*(?:error|hint|warning|note|next):)"
 
 
 def line(text: str) -> str:
@@ -26,7 +26,7 @@ def line(text: str) -> str:
 def lines(text: str) -> str:
     """Return ``text`` with its line ends and tabs; lines after the first cannot pass for a message of mpctl."""
     first, end, later_lines = _escaped(text, "\n\t").partition("\n")
-    return first + end + _FORGED.sub("| ", later_lines)
+    return first + end + re.sub(_FORGED, "| ", later_lines)
 
 
 def document(text: str) -> str:

@@ -14,8 +14,8 @@ _traffic = partial(option, section="Traffic")
 
 
 @dataclass(frozen=True)
-class PreflightRequest:
-    """A change to check."""
+class ChangeRequest:
+    """A change to check, or to prepare the draft of."""
 
     speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")
 

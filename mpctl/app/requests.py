@@ -443,10 +443,3 @@ class RollbackRequest:
     ready_timeout_s: float | None = timeout_option()
     why: str = ""
     by: str = ""
-
-
-@dataclass(frozen=True)
-class StageRequest:
-    """A draft to prepare."""
-
-    speculation: SpeculationRequest = group(SpeculationRequest, required="--spec")

@@ -9,7 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from statistics import NormalDist
 
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.records import Record
@@ -157,6 +156,8 @@ def pod_gap(before: Mapping[str, Counters], after: Mapping[str, Counters]) -> fl
     least, most = min(count for _, count in pods), max(count for _, count in pods)
     if math.log(most / least) - 2 * math.sqrt(1 / most + 1 / least) > math.log(_ALIKE):
         return 0.0
+    from statistics import NormalDist  # slow to load, and most commands compare no pods
+
     chance = NormalDist().inv_cdf(1 - _CHANCE / math.comb(len(pods), 2)) * _SPREAD * math.sqrt(1 / some + 1 / others)
     return slowest / fastest - 1 if math.log(slowest / fastest) > chance else 0.0
 

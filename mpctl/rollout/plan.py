@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from mpctl.experiment.answer_sets import OFF
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
@@ -82,7 +81,7 @@ class Plan(Record):
     placement: Placement = Placement.SERVICE  # where the arms are measured
     users: UserLoad | None = None  # the load that users brought before; None where nobody read it
     users_share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
-    fidelity: str = OFF  # the pass of answers before speed
+    fidelity: str = "off"  # the pass of answers before speed: one of experiment.answer_sets.FIDELITIES
     earlier: int = 0  # measurements of the same pair that did not promote, across which the gate's error is spent
     engine: dict[str, str] = field(default_factory=dict)  # what decides its answers besides speculation
     cause: str = ""  # the refresh that made the draft of a rollout

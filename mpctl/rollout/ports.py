@@ -13,17 +13,20 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
 from mpctl.errors import MpctlError
-from mpctl.experiment.answers import Answer, Ask, Scored
-from mpctl.experiment.block import Block, corrected
-from mpctl.experiment.cell import Cell
-from mpctl.experiment.counters import Counters
-from mpctl.experiment.run import Calibration
-from mpctl.rollout.ledger import Entry
-from mpctl.rollout.revision import Revision, text_digest
+from mpctl.rollout.revision import text_digest
+
+if TYPE_CHECKING:
+    from mpctl.experiment.answers import Answer, Ask, Scored
+    from mpctl.experiment.block import Block
+    from mpctl.experiment.cell import Cell
+    from mpctl.experiment.counters import Counters
+    from mpctl.experiment.run import Calibration
+    from mpctl.rollout.ledger import Entry
+    from mpctl.rollout.revision import Revision
 
 COPY = "-copy"
 
@@ -119,6 +122,8 @@ class SentBlock:
             BlockError: the client's JSON cannot be used.
             CounterError: the counters cannot be differenced.
         """
+        from mpctl.experiment.block import Block, corrected
+
         result = corrected(self.result, cell)
         return Block.from_bench(
             result, arm=arm, cell=cell, repeat=repeat, prompts=prompts, before=self.before, after=self.after

@@ -9,7 +9,7 @@ from mpctl import commands
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.source import FileSource
 from mpctl.app.console import Console
-from mpctl.app.inspect_requests import PreflightRequest, RenderRequest
+from mpctl.app.inspect_requests import ChangeRequest, RenderRequest
 from mpctl.app.plan.result import pool_record
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
@@ -42,7 +42,7 @@ class PreflightAnswer:
         }
 
 
-def preflight(source: Source, request: PreflightRequest) -> PreflightAnswer:
+def preflight(source: Source, request: ChangeRequest) -> PreflightAnswer:
     """Prepare the change and collect what speaks against it.
 
     Raises:

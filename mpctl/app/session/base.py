@@ -15,23 +15,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from mpctl import commands
-from mpctl.app.console import Console
 from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError, MpctlError
-from mpctl.estimate.facts import target_name_of
-from mpctl.experiment.answers import Answer, Ask
 from mpctl.manifest import Service
-from mpctl.methods import Finding
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
-from mpctl.watch.sentinel import engine_of
 
 if TYPE_CHECKING:
+    from mpctl.app.console import Console
     from mpctl.drafts.card import Card
     from mpctl.drafts.order import TrainingOrder
     from mpctl.estimate import ModelFacts
+    from mpctl.experiment.answers import Answer, Ask
     from mpctl.experiment.counters import Counters
+    from mpctl.methods import Finding
     from mpctl.rollout.context import Context
     from mpctl.rollout.ports import ArmState, Clock, Platform, Store
 
@@ -274,6 +272,9 @@ class Session(Source):
 
     def engine_identity(self, service: Service) -> dict[str, str]:
         """Return what decides the engine's answers besides speculation."""
+        from mpctl.estimate import target_name_of
+        from mpctl.watch.sentinel import engine_of
+
         return engine_of(service, self.engine_version(service), target_name_of(service))
 
     def ask(self, asks: Sequence[Ask], *, salt: str = "", alternatives: int = 0, turn: int = 0) -> tuple[Answer, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from mpctl.app.inspect_requests import DiffRequest, PreflightRequest, RenderRequest
+from mpctl.app.inspect_requests import ChangeRequest, DiffRequest, RenderRequest
 from mpctl.app.option import File, Option
 from mpctl.cli.command import FILE, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
@@ -54,8 +54,8 @@ def diff(context: CliContext, /, name: str | None, request: DiffRequest, **sourc
     return 1 if text else 0
 
 
-@command("preflight", service_argument(), *_MANIFEST, PreflightRequest, OUTPUT)
-def preflight(context: CliContext, /, name: str | None, request: PreflightRequest, **source: Any) -> None:
+@command("preflight", service_argument(), *_MANIFEST, ChangeRequest, OUTPUT)
+def preflight(context: CliContext, /, name: str | None, request: ChangeRequest, **source: Any) -> None:
     """Check a change without making it: what forbids it, what speaks against it, what could not be checked.
 
     \b

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mpctl.app.inspect_requests import ChangeRequest
 from mpctl.app.option import Option
-from mpctl.app.requests import StageRequest
 from mpctl.cli.command import FILE, OUTPUT, SHOW_SECRETS, command, presentable, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import columns
@@ -26,13 +26,13 @@ _EXPLAIN = Option(
 )
 
 
-@command("stage", service_argument(), FILE, StageRequest, _EXPLAIN, SHOW_SECRETS, OUTPUT)
+@command("stage", service_argument(), FILE, ChangeRequest, _EXPLAIN, SHOW_SECRETS, OUTPUT)
 def stage(
     context: CliContext,
     /,
     name: str | None,
     file: str | None,
-    request: StageRequest,
+    request: ChangeRequest,
     *,
     explain: bool,
     show_secrets: bool,

@@ -17,7 +17,6 @@ import psutil
 
 from mpctl import commands
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
-from mpctl.estimate.memory import kv_pool_tokens
 from mpctl.manifest import Service, foreign_changes, masked
 from mpctl.platform.local.desired import Desired, DesiredArm, ObservedArm, Process, change, read_desired, read_observed
 from mpctl.platform.local.engine import (
@@ -210,6 +209,8 @@ class LocalPlatform:
         )
 
     def _kv_pool(self, arm_id: str) -> int | None:
+        from mpctl.estimate.memory import kv_pool_tokens
+
         try:
             return kv_pool_tokens(log_path(self.directory, arm_id).read_text(errors="replace"))
         except FileNotFoundError:
