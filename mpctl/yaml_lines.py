@@ -187,8 +187,8 @@ class Node:
             path, hint = where.rstrip("`").lstrip("."), None
             if named := re.search(r"(missing required|unknown) field `(.+)`", reason):
                 path = f"{path}.{named[2]}".lstrip(".")
-                known: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
-                unknown = f"unknown field{near(path, known)}"
+                field_names: tuple[str, ...] = getattr(kind, "__struct_encode_fields__", ())
+                unknown = f"unknown field{near(path, field_names)}"
                 reason, hint = (unknown, None) if named[1] == "unknown" else (_NO_FIELD, (hints or {}).get(path))
             line, reason = self.line_of(re.split(r"[.\[]", path)[0]), _in_words(reason)
             raise InputError(reason, file=self.file, line=line, field=self.field(path), hint=hint) from error

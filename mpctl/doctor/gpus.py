@@ -72,8 +72,8 @@ def _claiming(facts: ClusterFacts) -> list[KubeObject]:
 
     def claims(service: KubeObject) -> bool:
         namespace, name = full_name(service)
-        made = facts.of("deployments", namespace, f"{name}-predictor")
-        pod = value_at(made, "spec", "template", "spec")
+        deployments = facts.of("deployments", namespace, f"{name}-predictor")
+        pod = value_at(deployments, "spec", "template", "spec")
         return bool(list_at(pod, "resourceClaims") or list_at(service, "spec", "predictor", "resourceClaims"))
 
     return [service for service in facts.listed("inferenceservices") if claims(service)]

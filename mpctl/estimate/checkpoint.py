@@ -196,8 +196,8 @@ def _quantization(quantized: Mapping[str, Any]) -> str | None:
         return method
     groups = quantized.get("config_groups")
     schemes = {_scheme(group) for group in groups.values()} if isinstance(groups, Mapping) else set()
-    known = sorted(scheme for scheme in schemes if scheme is not None)
-    return " ".join((method, *known)) if known and len(known) == len(schemes) else None
+    recognised = sorted(scheme for scheme in schemes if scheme is not None)
+    return " ".join((method, *recognised)) if recognised and len(recognised) == len(schemes) else None
 
 
 def _scheme(group: object) -> str | None:

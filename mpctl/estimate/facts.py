@@ -152,9 +152,9 @@ def runs_v2(service: Service, log: str | None) -> bool | None:
     Sentences of vLLM 0.32.0, ``use_v2_model_runner`` and the workers. That a feature of the service keeps V2 away says
     nothing of another configuration; that Triton is missing, as in a CPU build, holds for all.
     """
-    asked = dict(service.env).get("VLLM_USE_V2_MODEL_RUNNER")
-    if asked in ("0", "1"):
-        return asked == "1"
+    setting = dict(service.env).get("VLLM_USE_V2_MODEL_RUNNER")
+    if setting in ("0", "1"):
+        return setting == "1"
     if "Model Runner V2 requires Triton" in (log or ""):
         return False
     return True if "Using V2 Model Runner" in (log or "") else None

@@ -220,8 +220,8 @@ def estimate(
     after_range = Range(
         *(pool_tokens(max(gib, 0) * GIB, per_token, draft.kv_bytes) for gib in (remaining.low, remaining.high))
     )
-    made = Estimate(before, after_range, draft, served, basis)
-    return replace(made, suggestions=suggest(made, per_token, target.vocab, remaining.low))
+    estimated = Estimate(before, after_range, draft, served, basis)
+    return replace(estimated, suggestions=suggest(estimated, per_token, target.vocab, remaining.low))
 
 
 def _workspace(target: Shape, served: Served) -> Range:
@@ -239,7 +239,7 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
     More memory first, then fewer sequences (the sampler's workspace is proportional to them), and a shorter context
     only when one request would not fit otherwise. ``left_gib``: the pessimistic KV memory after the draft joined.
     """
-    served, made = estimate.served, []
+    served, suggestions = estimate.served, []
     needed = estimate.before.low * (per_token + estimate.draft.kv_bytes) / GIB  # the same tokens with the draft's share
     missing = needed - left_gib
     gained = 0.0
@@ -248,7 +248,7 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
         value = int(min(wanted, MOST_UTILISATION) * 100 + 0.999) / 100
         if value > served.utilisation:
             gained = (min(value, MOST_UTILISATION) - served.utilisation) * served.gpu_gib
-            made.append(
+            suggestions.append(
                 Suggestion(
                     "--gpu-memory-utilization",
                     f"{min(value, MOST_UTILISATION):.2f}",
@@ -263,7 +263,7 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
     if missing > gained and wanted_seqs < present:
         freed = (present - wanted_seqs) * vocab * 4 * WORKSPACE_BUFFERS[0] / GIB
         tokens = pool_tokens(max(room + freed * GIB, 0), per_token, estimate.draft.kv_bytes)
-        made.append(
+        suggestions.append(
             Suggestion(
                 "--max-num-seqs",
                 str(wanted_seqs),
@@ -272,14 +272,14 @@ def suggest(estimate: Estimate, per_token: int, vocab: int, left_gib: float) -> 
             )
         )
     if 0 < tokens < served.max_model_len:
-        made.append(
+        suggestions.append(
             Suggestion(
                 "--max-model-len",
                 str(tokens),
                 "the engine does not start when one request of the longest length has no room",
             )
         )
-    return tuple(made)
+    return tuple(suggestions)
 
 
 def memory_findings(estimate: Estimate) -> tuple[Finding, ...]:

@@ -56,10 +56,10 @@ def _read(line: str, file: str, number: int) -> Transcript:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", file=file, line=number, hint=_FORMS) from error
-    made = _made(record) if isinstance(record, Mapping) else None
-    if made is None:
+    transcript = _made(record) if isinstance(record, Mapping) else None
+    if transcript is None:
         raise InputError("holds no prompt with an answer", file=file, line=number, hint=_FORMS)
-    return made
+    return transcript
 
 
 def _made(record: Mapping[str, Any]) -> Transcript | None:
@@ -254,9 +254,9 @@ class SuffixLookup:
     def propose(self) -> Tokens:
         """The better draft of both trees, the request's own first."""
         context = self._tokens[-self._depth :]
-        own, own_score = self._speculate(self._own, context)
+        proposal, own_score = self._speculate(self._own, context)
         other, other_score = self._speculate(self._earlier, context)
-        return own if own_score >= other_score else other
+        return proposal if own_score >= other_score else other
 
     def end(self) -> None:
         """The answer stays in the shared tree."""

@@ -186,13 +186,13 @@ def model_shape(name: str | None) -> Shape | None:
     A model, its instruction-tuned and its quantized forms, by whoever published them, have the same dimensions.
     """
     wanted = (name or "").lower()
-    known = {row.lower(): fields for row, fields in _table()["models"].items()}
+    models = {row.lower(): fields for row, fields in _table()["models"].items()}
     for old, new in _SAME:
         wanted = new + wanted.removeprefix(old) if wanted.startswith(old) else wanted
-    dimensions = known.get(wanted)
+    dimensions = models.get(wanted)
     if dimensions is None:
         bare = _bare(wanted)
-        dimensions = next((fields for row, fields in known.items() if _bare(row) == bare), None) if wanted else None
+        dimensions = next((fields for row, fields in models.items() if _bare(row) == bare), None) if wanted else None
     return None if dimensions is None else Shape(**dimensions)
 
 
@@ -210,9 +210,9 @@ def find_gpu(product: str | None) -> Gpu | None:
     plain = (product or "").lower().partition("(")[0].strip().removeprefix("nvidia").strip().removeprefix("amd")
     wanted = "-".join(plain.replace("-", " ").split())
     wanted = _table()["products"].get(wanted, wanted).lower()
-    for known, fields in _table()["gpus"].items():
-        if known.lower() == wanted:
-            return Gpu(known, **fields)
+    for gpu_name, fields in _table()["gpus"].items():
+        if gpu_name.lower() == wanted:
+            return Gpu(gpu_name, **fields)
     return None
 
 

@@ -137,8 +137,8 @@ def _session(pick: _Picker, size: int, turns: int) -> list[dict[str, Any]]:
     lines = _rules(pick, size)
     system = {"role": "system", "content": "The rules of the store:\n" + "\n".join(lines)}
     numbers = pick.some(range(1, len(lines) + 1), min(turns, len(lines)))
-    asked = [f"Repeat rule {number} word for word." for number in numbers]
-    return [{"messages": [system, *_said(text)]} for text in (*asked, asked[0])]
+    repeats = [f"Repeat rule {number} word for word." for number in numbers]
+    return [{"messages": [system, *_said(text)]} for text in (*repeats, repeats[0])]
 
 
 def _needle(pick: _Picker, size: int) -> dict[str, Any]:
@@ -233,8 +233,8 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     sessions = [_session(pick, min(size.prefix, longest), size.turns) for _ in range(size.sessions)]
     calls = [Ask("tools", _call(pick, n), size.tokens, stream=n % 2 == 0) for n in range(size.tools)]
     prefix = hot_prefix(prompt for kind in workload.traffic for prompt in kind.prompts)
-    known = {prompt for kind in workload.traffic for prompt in kind.prompts}
-    measured = known - {*workload.spare_prompts(len(known))}
+    prompts = {prompt for kind in workload.traffic for prompt in kind.prompts}
+    measured = prompts - {*workload.spare_prompts(len(prompts))}
     free = [ask for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True) if text not in measured]
     kinds = [
         free[:SENTINELS],

@@ -276,5 +276,5 @@ class AnswerCheck(Record):
     @classmethod
     def from_record(cls, record: Any) -> Self:
         """The check that :meth:`to_record` wrote, without a rule that is none any more."""
-        known = {name: count for name, count in record["rules"].items() if name in set(AnswerRule)}
-        return super().from_record({**record, "rules": known})
+        rules = {name: count for name, count in record["rules"].items() if name in set(AnswerRule)}
+        return super().from_record({**record, "rules": rules})

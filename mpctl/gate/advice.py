@@ -36,8 +36,8 @@ def _advice(cell: CellVerdict, cells: tuple[CellVerdict, ...], analysis: Analysi
 
 
 def _variant(analysis: Analysis, cell: CellVerdict) -> Variant | None:
-    known = analysis.prompts.get(cell.cell.traffic)
-    return known.variant if known is not None else None
+    prompts = analysis.prompts.get(cell.cell.traffic)
+    return prompts.variant if prompts is not None else None
 
 
 def _limited(cell: CellVerdict, analysis: Analysis) -> str:

@@ -115,7 +115,7 @@ def likelihood_ratios(
     if width < 2:
         return np.zeros((0, len(_Evidence().logs))), []
     tops = np.array([top[:width] for top in scored.tops], dtype=np.float64)
-    own = np.array(scored.logprobs, dtype=np.float64)
+    logprobs = np.array(scored.logprobs, dtype=np.float64)
     border = tops[:, -1:]
     complete = tops > border  # equal ones at the end of the list may have equals that are not listed
     weights = np.where(complete, np.exp(tops), 0.0)
@@ -128,10 +128,10 @@ def likelihood_ratios(
         unlisted = unlisted**inverse * _LARGEST_VOCABULARY ** (1.0 - inverse)
     total = weights.sum(axis=1) + unlisted
     weights, unlisted = weights / total[:, None], unlisted / total
-    judged = np.ones(len(own), dtype=bool) if temperature == 1.0 else unlisted <= _UNKNOWN
+    judged = np.ones(len(logprobs), dtype=bool) if temperature == 1.0 else unlisted <= _UNKNOWN
     beyond: list[tuple[int, float]] = []
     if top_p < 1.0:
-        likelier = np.clip((weights * (tops > own[:, None])).sum(axis=1), 1e-9, 1 - 1e-9)
+        likelier = np.clip((weights * (tops > logprobs[:, None])).sum(axis=1), 1e-9, 1 - 1e-9)
         judged &= ~_rounding_moves_border(weights, top_p, spread * inverse)
         weights, inside, reaches = _nucleus(tops, weights, top_p)
         judged &= ~reaches
@@ -139,13 +139,16 @@ def likelihood_ratios(
         tolerance = max(_OUTSIDE, _SPREADS * spread)
         last = np.where(inside, tops, np.inf).min(axis=1)
         mass = np.log(likelier / (1.0 - likelier)) - math.log(top_p / (1.0 - top_p))
-        gaps = np.minimum(last - own, temperature * mass)  # rounding may swap two tokens, or move the border's mass
+        # Rounding may swap two tokens, or move the border's mass.
+        gaps = np.minimum(last - logprobs, temperature * mass)
         beyond = [(int(n), float(gaps[n])) for n in np.flatnonzero(judged & (gaps > tolerance))]
         judged &= gaps <= tolerance
-        own = np.maximum(own, last)
+        logprobs = np.maximum(logprobs, last)
     if not judged.any():
         return np.zeros((0, len(_Evidence().logs))), beyond
-    ratios = _of_classes(tops[judged], weights[judged], unlisted[judged], own[judged], 2.0 * (spread * inverse) ** 2)
+    ratios = _of_classes(
+        tops[judged], weights[judged], unlisted[judged], logprobs[judged], 2.0 * (spread * inverse) ** 2
+    )
     return ratios, beyond
 
 

@@ -76,10 +76,10 @@ def token_fault(
     """Return the first fault of a greedy answer, scored by the baseline; ``other``: the baseline's answer."""
     if ask.constrained:
         return _first_difference(answer, scored, other, other_scored, tau)
-    own = answer.logprobs if len(answer.logprobs) == len(scored.logprobs) else (None,) * len(scored.logprobs)
-    best = answer.best if len(answer.best) == len(scored.logprobs) else own
+    logprobs = answer.logprobs if len(answer.logprobs) == len(scored.logprobs) else (None,) * len(scored.logprobs)
+    best = answer.best if len(answer.best) == len(scored.logprobs) else logprobs
     for position, (margin, theirs, mine, top) in enumerate(
-        zip(scored.margins, scored.logprobs, own, best, strict=True)
+        zip(scored.margins, scored.logprobs, logprobs, best, strict=True)
     ):
         shift = abs(mine - theirs) if mine is not None else None
         inner = top - mine if top is not None and mine is not None else 0.0

@@ -242,11 +242,13 @@ def _of_greedy(answers: _Pass, pairs: Sequence[Pair]) -> Result:
     for pair in (pair for pair in pairs if pair.baseline.ids and pair.candidate.ids):
         fault = _fault(pair, tau)
         unscored += fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
-        own = _own_fault(pair, tau)
-        own_faults += own is not None
+        baseline_fault = _own_fault(pair, tau)
+        own_faults += baseline_fault is not None
         compared += 1
-        if fault or own:
-            findings.append(_finding(AnswerRule.TOKENS, pair, fault or own, on_baseline=own is not None))
+        if fault or baseline_fault:
+            findings.append(
+                _finding(AnswerRule.TOKENS, pair, fault or baseline_fault, on_baseline=baseline_fault is not None)
+            )
     missing = f"{unscored} of {compared} answers could not be scored by the baseline" if unscored else ""
     hits = sum(not f.on_baseline for f in findings)
     return RuleCount(compared - unscored, own_faults, hits + own_faults, hits, missing=missing), findings
@@ -280,8 +282,8 @@ def _law(answers: _Pass) -> Result:
         return RuleCount(missing=_TEXT_ONLY, impossible=True), []
     spread = answers.tie.spread if answers.tie else 0.0
     scored = [(p.number, p.ask.temperature, p.ask.top_p, p.scored) for p in sampled if p.scored is not None]
-    own = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]
-    result, control = examine_law(scored, spread), examine_law(own, spread)
+    references = [(p.number, p.ask.temperature, p.ask.top_p, p.own) for p in sampled if p.own is not None]
+    result, control = examine_law(scored, spread), examine_law(references, spread)
     on_baseline = control.crossed is not None or bool(control.outside)
     by_number = {pair.number: pair for pair in sampled}
     findings = []
@@ -343,11 +345,11 @@ def _validity(answers: _Pass) -> Result:
     better: Counter[Invalid] = Counter()
     own_faults = faults = alone = 0
     for pair in answers.pairs:
-        own, mine = invalid_kinds(pair.ask, pair.baseline), invalid_kinds(pair.ask, pair.candidate)
-        worse.update(mine - own)
-        better.update(own - mine)
-        own_faults, faults, alone = own_faults + bool(own), faults + bool(mine), alone + bool(mine and not own)
-        if new := sorted(mine - own):
+        before, after = invalid_kinds(pair.ask, pair.baseline), invalid_kinds(pair.ask, pair.candidate)
+        worse.update(after - before)
+        better.update(before - after)
+        own_faults, faults, alone = own_faults + bool(before), faults + bool(after), alone + bool(after and not before)
+        if new := sorted(after - before):
             findings.append(_finding(AnswerRule.VALIDITY, pair, TokenFault(new[0].value, 0)))
     p = min((excess_by_chance(worse[kind], better[kind]) for kind in Invalid), default=1.0)
     return RuleCount(len(answers.pairs), own_faults, faults, alone, p), findings
@@ -363,13 +365,13 @@ def _seeds(answers: _Pass) -> Result:
     for group in groups:
         mine = [(p.number, p.candidate, p.scored.logprobs) for p in group if p.scored is not None]
         theirs = [(p.number, p.baseline, p.own.logprobs if p.own else p.baseline.logprobs) for p in group]
-        own = same_seed([(n, a, logs) for n, a, logs in theirs if len(logs) == len(a.ids)])
+        group_answers = same_seed([(n, a, logs) for n, a, logs in theirs if len(logs) == len(a.ids)])
         compared += len(mine)
-        own_faults += own is not None
+        own_faults += group_answers is not None
         if (number := same_seed(mine)) is not None:
             pair = next(p for p in group if p.number == number)
             fault = TokenFault("an answer that repeats another one of the same sampled request", 0)
-            findings.append(_finding(AnswerRule.SEEDS, pair, fault, on_baseline=own is not None))
+            findings.append(_finding(AnswerRule.SEEDS, pair, fault, on_baseline=group_answers is not None))
     alone = sum(not f.on_baseline for f in findings)
     missing = "" if compared else "no answer was scored by the baseline"
     return RuleCount(compared, own_faults, len(findings), alone, missing=missing), findings

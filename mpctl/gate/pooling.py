@@ -47,8 +47,8 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
 
 def _group(analysis: Analysis, comparison: Comparison) -> tuple[object, ...]:
     """What cells have in common that borrow from each other: their class and their load."""
-    known, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
-    return known and known.variant and known.variant.of, cell.concurrency, cell.rate, cell.temperature
+    prompts, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
+    return prompts and prompts.variant and prompts.variant.of, cell.concurrency, cell.rate, cell.temperature
 
 
 def partial_pool(own: Trimmed, others: Sequence[Trimmed], joint: Trimmed) -> Trimmed | None:
@@ -61,9 +61,9 @@ def partial_pool(own: Trimmed, others: Sequence[Trimmed], joint: Trimmed) -> Tri
     weights = [1.0 / error for error in errors]
     total = math.fsum(weights)
     centre = math.fsum(w * mean.mean for w, mean in zip(weights, every, strict=True)) / total
-    apart = math.fsum(w * (mean.mean - centre) ** 2 for w, mean in zip(weights, every, strict=True))
+    dispersion = math.fsum(w * (mean.mean - centre) ** 2 for w, mean in zip(weights, every, strict=True))
     chance = len(others) + math.sqrt(2 * len(others))  # of what alike classes lie apart: the mean, one deviation more
-    between = max(apart - chance, 0.0) / (total - math.fsum(w * w for w in weights) / total)
+    between = max(dispersion - chance, 0.0) / (total - math.fsum(w * w for w in weights) / total)
     drawn = errors[0] / (errors[0] + between)
     variance = (1.0 - drawn) * errors[0] + drawn**2 * joint.spread**2 / joint.count
     mean = drawn * joint.mean + (1.0 - drawn) * own.mean

@@ -124,9 +124,9 @@ class Service:
         already, and where its draft has KV cache. Raises :class:`InputError` when it cannot be done.
         """
         wanted = None if config is None else setting.check(config)
-        edited, own = self, 1 + len(self._source.peers)
+        edited, engines = self, 1 + len(self._source.peers)
         for number, engine in enumerate(self._engines()):
-            if number < own or setting.needs_both_ends(wanted) or setting.slots(engine):
+            if number < engines or setting.needs_both_ends(wanted) or setting.slots(engine):
                 edited = edited._with_setting(number, wanted, style)
         return edited
 
@@ -206,8 +206,8 @@ class Service:
 
     def _prefill(self, number: int) -> PrefillPods | None:
         """The prefill pods of an engine; None for the service's own."""
-        own = 1 + len(self._source.peers)
-        return None if number < own else self._source.prefill[number - own]
+        engines = 1 + len(self._source.peers)
+        return None if number < engines else self._source.prefill[number - engines]
 
     def _place(self, number: int) -> tuple[Document, int]:
         """The document of an engine, and its number in the file."""

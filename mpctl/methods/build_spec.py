@@ -113,8 +113,8 @@ def _near(name: str, known: Iterable[str]) -> str | None:
 
 
 def _nothing(draft: str | None, sets: Sequence[str], config: Mapping[str, Json] | None) -> Spec:
-    for given, flag in ((draft, "draft"), (sets, "set"), (config, "spec-config")):
-        if given:
+    for value, flag in ((draft, "draft"), (sets, "set"), (config, "spec-config")):
+        if value:
             raise InputError("method 'none' takes no settings", field=flag, hint="leave it out")
     return Spec("none")
 
@@ -219,8 +219,8 @@ def _remarks(requested: Method, method: Method, settings: Mapping[str, Json]) ->
                 "lower K; a bench with --set compares values",
             )
         )
-    known = [KEYS[name] for name in settings if name in KEYS]
-    remarks += [_idle(key.name, method, key.acts_on) for key in known if method.name not in key.acts_on]
+    keys = [KEYS[name] for name in settings if name in KEYS]
+    remarks += [_idle(key.name, method, key.acts_on) for key in keys if method.name not in key.acts_on]
     if requested is not method:
         remarks.append(
             Finding(

@@ -153,8 +153,8 @@ def from_config(config: Mapping[str, Json] | None) -> Spec:
         return Spec(_inferred(settings.get("model")), settings, "")
     written = raw if isinstance(raw, str) else json.dumps(thaw(raw))
     method = cli_name(written, parallel=settings.get("parallel_drafting") is True)
-    known = METHODS.get(method)
-    spelling = known.engine_method if known else method
+    row = METHODS.get(method)
+    spelling = row.engine_method if row else method
     return Spec(method, settings, None if spelling == written else written)
 
 

@@ -116,8 +116,8 @@ def summary_lines(record: Record) -> Iterator[str]:
         for even in (method["best"][-1]["breakEven"],)
     ]
     if needed:
-        at = f"{usable[0]['best'][-1]['concurrency']:g}"
-        yield f"break-even at concurrency {at}, tokens per step of those expected (accepted): {'; '.join(needed)}"
+        load = f"{usable[0]['best'][-1]['concurrency']:g}"
+        yield f"break-even at concurrency {load}, tokens per step of those expected (accepted): {'; '.join(needed)}"
     without: dict[str, list[str]] = {}
     for method in record["methods"]:
         if refused := method.get("refused"):

@@ -89,8 +89,8 @@ class Entry:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        own = {k: v for k, v in self.__dict__.items() if (k, v) != ("then", "")}
-        return {**own, "event": self.event.value}
+        fields = {k: v for k, v in self.__dict__.items() if (k, v) != ("then", "")}
+        return {**fields, "event": self.event.value}
 
     @classmethod
     def from_record(cls, record: Any) -> Entry:
@@ -191,6 +191,6 @@ def lost_history(entries: Iterable[Entry], revisions: Iterable[Revision]) -> tup
     """Describe the differences between ledger and revisions; empty when they agree."""
     entries, revisions = tuple(entries), tuple(revisions)
     gaps = [f"revision {number} is lost: the ledger names it" for number in lost_revisions(entries, revisions)]
-    known = {entry.operation for entry in entries}
-    lost = dict.fromkeys(r.operation for r in revisions if r.operation not in known)
+    operations = {entry.operation for entry in entries}
+    lost = dict.fromkeys(r.operation for r in revisions if r.operation not in operations)
     return (*gaps, *(f"the ledger has lost {name}, which recorded a revision" for name in lost))

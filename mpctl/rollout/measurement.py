@@ -253,8 +253,8 @@ class Measurement:
         """The requests before the rounds that count for a class: its own, and those of the pass of answers."""
         answered = self._read(_BURST, Burst.from_record)
         others = [self._own_burst(name) for name in self._variants_beside(traffic)]
-        own = replace(self._own_burst(traffic), elsewhere=sum(other.answered_alike for other in others))
-        return own + answered if answered else own
+        burst = replace(self._own_burst(traffic), elsewhere=sum(other.answered_alike for other in others))
+        return burst + answered if answered else burst
 
     def _own_burst(self, traffic: str) -> Burst:
         return Burst.of(self._replies(BASELINE, traffic), self._replies(CANDIDATE, traffic))
@@ -565,8 +565,8 @@ class Measurement:
         if self.placement is Placement.TURNS:
             self.note_conditions(arm)
         if self.workload.warmup and (cell, arm, engine) not in self._warm:
-            known = {other for _, name, other in self._warm if name == arm}
-            if known and engine not in known and not target.start:
+            warm_arms = {other for _, name, other in self._warm if name == arm}
+            if warm_arms and engine not in warm_arms and not target.start:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
             prompts, salt = self.workload.warmup_prompts(cell), self.salt(arm)
             self.meter.send(endpoint, LoadOrder(prompts, cell, self.workload.max_tokens, salt=salt))

@@ -132,9 +132,9 @@ class RoundComparison:
         """The pairs with the baseline's scores of the candidate's answers that differ, and of its own where a grammar
         may hold them. ``control``: nothing measured the baseline's rounding yet, so it scores some more of its own."""
         different = [pair.baseline.ids != pair.candidate.ids for pair in pairs]
-        own = _CONTROL if control and any(different) else 0
+        controls = _CONTROL if control and any(different) else 0
         wanted = [
-            n < own or (differs and p.ask.constrained)
+            n < controls or (differs and p.ask.constrained)
             for n, (p, differs) in enumerate(zip(pairs, different, strict=True))
         ]
         mine = self._score([pair.baseline if want else None for pair, want in zip(pairs, wanted, strict=True)])
@@ -153,11 +153,11 @@ class RoundComparison:
         asks = [pair.ask for pair in pairs]
         baseline = self._ask(BASELINE, asks)
         candidate = self._ask(CANDIDATE, asks) if self.alone else (Answer(error="not asked"),) * len(asks)
-        own, scored = self._score(baseline, attempt="alone"), self._score(candidate, attempt="alone")
+        baseline_scores, scored = self._score(baseline, attempt="alone"), self._score(candidate, attempt="alone")
         again = self._score([pair.candidate for pair in pairs], attempt="again")
         return [
             Repeat(Pair(pair.number, pair.ask, *row), rescored)
-            for pair, rescored, *row in zip(pairs, again, baseline, candidate, own, scored, strict=True)
+            for pair, rescored, *row in zip(pairs, again, baseline, candidate, baseline_scores, scored, strict=True)
         ]
 
     def _ask(self, arm: str, asks: Sequence[Ask]) -> tuple[Answer, ...]:

@@ -160,15 +160,15 @@ class Catalogue:
     def key(self, target: str) -> str | None:
         """The table's name of ``target``: the same, the only one that ends so, or the one it is a quantised form of."""
         lowered = target.lower()
-        for known in self.drafts:
-            if known.lower() == lowered:
-                return known
+        for draft in self.drafts:
+            if draft.lower() == lowered:
+                return draft
         if "/" not in target:
-            ends = [known for known in self.drafts if known.lower().endswith(f"/{lowered}")]
+            ends = [draft for draft in self.drafts if draft.lower().endswith(f"/{lowered}")]
             return ends[0] if len(ends) == 1 else None
         if plain_name(target) == lowered.rpartition("/")[2]:
             return None
-        alike = [known for known in self.drafts if plain_name(known) == plain_name(target)]
+        alike = [draft for draft in self.drafts if plain_name(draft) == plain_name(target)]
         return alike[0] if len(alike) == 1 else None
 
     def published(self, repo: str, target: str | None) -> Draft | None:

@@ -251,8 +251,8 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
 
 def place_client(session: Session, request: BenchRequest) -> None:
     """Choose where the load client of a measurement runs; in a cluster each user has one of their own."""
-    asked = request.measurement
-    session.load = place_load(asked.load, asked.load_pods, session.platform.name)
+    measurement = request.measurement
+    session.load = place_load(measurement.load, measurement.load_pods, session.platform.name)
     session.scope = f"bench-{hashlib.sha256(who().encode()).hexdigest()[:6]}"
 
 

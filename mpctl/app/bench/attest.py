@@ -54,8 +54,8 @@ def attest(session: Session, operation: Operation, source: FinishedRun, signer: 
         after=_promoted_text(session, operation),
         image=source.run.arms[CANDIDATE].image if CANDIDATE in source.run.arms else "",
     )
-    made = statements(report, about, attested=datetime.now(UTC))
-    return "".join(f"{_signed(payload_of(statement), signer)}\n" for statement in made)
+    unsigned = statements(report, about, attested=datetime.now(UTC))
+    return "".join(f"{_signed(payload_of(statement), signer)}\n" for statement in unsigned)
 
 
 def _promoted_text(session: Session, operation: Operation) -> str:

@@ -132,10 +132,10 @@ def _planned(
 
     recorded_noise = read_json(file, hint="delete it; it is measured again")
     if recorded_noise is None:
-        known = arms.noise()
+        earlier_noise = arms.noise()
     else:
-        known = restored(file, MeasurementNoise.from_record, recorded_noise, hint="delete it")
-    planned, power = plan_rounds(request.measurement, workload, policy, known, calibrate)
+        earlier_noise = restored(file, MeasurementNoise.from_record, recorded_noise, hint="delete it")
+    planned, power = plan_rounds(request.measurement, workload, policy, earlier_noise, calibrate)
     if power:
         console.note(power)
     return planned

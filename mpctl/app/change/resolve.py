@@ -197,8 +197,8 @@ def spec_of_file(path: str, request: SpeculationRequest | None = None) -> Specul
     spec = from_config(read_config(f"@{path}"))
     if not spec.written and spec.written is not None:
         raise InputError("names no method", file=path, field="method", hint='write {"method": "ngram", ...}')
-    asked = request or SpeculationRequest(spec.method)
-    return replace(asked, method=spec.method, config=None if spec.is_none else f"@{path}")
+    wanted = request or SpeculationRequest(spec.method)
+    return replace(wanted, method=spec.method, config=None if spec.is_none else f"@{path}")
 
 
 def build_spec(

@@ -35,14 +35,14 @@ def kubeconfig(request: ConnectRequest) -> str:
     }
     if request.profile:
         plugin["env"] = [{"name": "AWS_PROFILE", "value": request.profile}]
-    place = {"namespace": request.namespace} if request.namespace else {}
+    namespace_entry = {"namespace": request.namespace} if request.namespace else {}
     cluster_record = {"server": endpoint.server, "certificate-authority-data": endpoint.ca_data}
     config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": name, "cluster": cluster_record}],
         "users": [{"name": name, "user": {"exec": plugin}}],
-        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **place}}],
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name, **namespace_entry}}],
         "current-context": name,
     }
     return yaml.safe_dump(config, sort_keys=False).rstrip()

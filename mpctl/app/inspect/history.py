@@ -124,8 +124,8 @@ def read_revision(session: Session, number: int) -> Revision:
     revisions = session.store.revisions()
     chosen = next((r for r in revisions if r.number == number), None)
     if chosen is None:
-        known = ", ".join(str(r.number) for r in revisions) or "none"
-        raise InputError(f"{session.title} has no revision {number}; known: {known}", field="--revision")
+        numbers = ", ".join(str(r.number) for r in revisions) or "none"
+        raise InputError(f"{session.title} has no revision {number}; known: {numbers}", field="--revision")
     return chosen
 
 

@@ -184,15 +184,15 @@ def _with_variants(
     Raises:
         InputError: something that is asked for is not served.
     """
-    asked = request.measurement
-    if not asks_for_variants(asked):
+    measurement = request.measurement
+    if not asks_for_variants(measurement):
         return workload
     stored = stored_workload(session.store, unfinished) if unfinished is not None else None
     if stored is not None and stored.variants:
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
     with session.context() as context:
         live = target_of(context, Arm(session.platform.read().text), None)
-        return with_variants(workload, asked, [live.endpoint], named=adapters_named(session.service().command))
+        return with_variants(workload, measurement, [live.endpoint], named=adapters_named(session.service().command))
 
 
 def _with_rounds(
@@ -207,10 +207,10 @@ def _with_rounds(
     Raises:
         InputError: the gain to detect is out of reach, or nothing is known of the noise and nothing may be sent.
     """
-    asked = request.measurement
+    measurement = request.measurement
     if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
-        return workload if asked.detect is None else with_unfinished_rounds(workload, session, unfinished), ""
-    policy = read_policy(asked.policy)
+        return workload if measurement.detect is None else with_unfinished_rounds(workload, session, unfinished), ""
+    policy = read_policy(measurement.policy)
 
     def calibrate() -> MeasurementNoise:
         if request.dry_run is not DryRun.NONE:
@@ -220,13 +220,15 @@ def _with_rounds(
                 hint="leave out --detect in the dry run",
             )
         session.require_load_client()
-        session.load = place_load(asked.load, asked.load_pods, session.platform.name)
+        session.load = place_load(measurement.load, measurement.load_pods, session.platform.name)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:
             live = target_of(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
-    return plan_rounds(asked, workload, policy, recorded_noise(session, entries), calibrate, _requested_order(request))
+    return plan_rounds(
+        measurement, workload, policy, recorded_noise(session, entries), calibrate, _requested_order(request)
+    )
 
 
 def _requested_order(request: RolloutRequest) -> ArmOrder:

@@ -127,13 +127,13 @@ def _span(
     for entry in entries:
         if entry.operation != operation.id:
             continue
-        at = _nanoseconds(entry.at)
+        nanoseconds = _nanoseconds(entry.at)
         if entry.event in (Event.DONE, Event.FAILED) and entry.step != RESIZED:
             step = tracer.start_span(entry.step, inside, start_time=begun)
             if entry.event is Event.FAILED:
                 step.set_status(StatusCode.ERROR)
-            step.end(at)
-        begun = at
+            step.end(nanoseconds)
+        begun = nanoseconds
     if operation.ending is Ending.FAILED:
         span.set_status(StatusCode.ERROR)
     span.end(_nanoseconds(operation.closed_at))

@@ -203,8 +203,8 @@ def acceptance_for(
     published = acceptance_of(entry, k) if entry is not None and request.traffic is None else None
     if published is not None:
         return published
-    known = published_classes()
-    return class_acceptance(method, request.traffic, k, known, thinking=thinking) if request.traffic else None
+    classes = published_classes()
+    return class_acceptance(method, request.traffic, k, classes, thinking=thinking) if request.traffic else None
 
 
 @dataclass(frozen=True)

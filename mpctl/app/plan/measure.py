@@ -66,8 +66,8 @@ def replay_transcripts(source: Source | None, request: PlanRequest) -> Replayed:
     conversations = _conversations(source, request, logged)
     words = f"{len(conversations)} transcripts of {request.transcripts}, replayed"
     measured = {}
-    asked = FREE if request.methods == ("all",) else request.methods
-    for method in (lookup for lookup in LOOKUPS if lookup in asked):
+    methods = FREE if request.methods == ("all",) else request.methods
+    for method in (lookup for lookup in LOOKUPS if lookup in methods):
         k, proposer = _proposer(method, request)
         counts = replay(conversations, proposer, k)
         measured[method] = (
@@ -101,16 +101,16 @@ def describe_counts(counts: Counts) -> str:
 
 def _proposer(method: str, request: PlanRequest) -> tuple[int, Proposer]:
     """The proposer with the settings of the request."""
-    known = {**dict(METHODS[method].defaults)}
+    settings = {**dict(METHODS[method].defaults)}
     for setting in request.speculation.settings:
         key, _, value = setting.partition("=")
         if value.isdecimal():
-            known[key.replace("-", "_")] = int(value)
+            settings[key.replace("-", "_")] = int(value)
     if METHODS[method].remembers_answers:
-        k = int(known.get("num_speculative_tokens", _SUFFIX_K))
-        return k, SuffixLookup(k, depth=int(known.get("suffix_decoding_max_tree_depth", _SUFFIX_K)))
-    k = int(known["num_speculative_tokens"])
-    return k, PromptLookup(k, int(known["prompt_lookup_min"]), int(known["prompt_lookup_max"]))
+        k = int(settings.get("num_speculative_tokens", _SUFFIX_K))
+        return k, SuffixLookup(k, depth=int(settings.get("suffix_decoding_max_tree_depth", _SUFFIX_K)))
+    k = int(settings["num_speculative_tokens"])
+    return k, PromptLookup(k, int(settings["prompt_lookup_min"]), int(settings["prompt_lookup_max"]))
 
 
 def _conversations(

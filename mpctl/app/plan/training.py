@@ -138,8 +138,8 @@ def read_prompts(files: tuple[str, ...]) -> tuple[str, ...]:
 def _free(source: Source, request: DraftPlanRequest) -> dict[str, float]:
     if request.transcripts is None:
         return {}
-    asked = PlanRequest(methods=FREE, transcripts=request.transcripts, tokenizer=request.tokenizer)
-    replayed = replay_transcripts(source, asked).measured
+    free_methods = PlanRequest(methods=FREE, transcripts=request.transcripts, tokenizer=request.tokenizer)
+    replayed = replay_transcripts(source, free_methods).measured
     return {name: acceptance.tokens_per_step(len(acceptance.rates)) for name, (acceptance, _) in replayed.items()}
 
 

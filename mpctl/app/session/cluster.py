@@ -266,8 +266,8 @@ def open_cluster(place: Place, console: Console, name: str | None, *, gone: bool
     listed = _listed_services(client, namespace)
     kinds = {(space, service): kind for space, service, kind in reversed(listed or ())}
     services = [*reversed(kinds)]
-    known = bool(services) if name is None else name in {service for _, service in services}
-    recorded = [] if known and not (gone and name is None) else _with_history(client, namespace)
+    exists = bool(services) if name is None else name in {service for _, service in services}
+    recorded = [] if exists and not (gone and name is None) else _with_history(client, namespace)
     if gone:
         services += [pair for pair in recorded if pair not in kinds]
     elif (namespace, name) in recorded:

@@ -164,15 +164,15 @@ def open_local(place: Place, console: Console, name: str | None, *, gone: bool =
         InputError: there is none, or several; the message lists them.
     """
     where = f" in namespace {place.namespace}" if place.namespace else " on this machine"
-    known, none = (
+    services, none = (
         known_services(place.namespace),
         f"run '{commands.line('local', 'up', '-f', 'MANIFEST')}' to start one",
     )
-    if name is not None and all(n != name for _, n in known):
+    if name is not None and all(n != name for _, n in services):
         none += f"; {_cluster()}"
     if gone and name is not None:
-        known += [pair for pair in known_services(place.namespace, with_history=True) if pair not in known]
-    return LocalSession(*choose(known, name, where=where, none=none, elsewhere=_namespaces), console)
+        services += [pair for pair in known_services(place.namespace, with_history=True) if pair not in services]
+    return LocalSession(*choose(services, name, where=where, none=none, elsewhere=_namespaces), console)
 
 
 def _namespaces(name: str) -> list[str]:

@@ -114,25 +114,25 @@ def outside(cell: Scenario, load: float, pairs: Sequence[MeasuredPair], *, bound
     mine = [pair for pair in pairs if pair.method == cell.method]
     if any(pair.concurrency == cell.concurrency and pair.k * _REACH >= cell.k for pair in mine):
         return ()
-    at = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
+    remedy = f"measure one pair at concurrency {cell.concurrency:g} ({commands.line('bench')})"
     reasons = []
     if cell.gpu.name == CPU:
-        reasons.append(EvidenceGap("no published row was measured on a CPU", at))
+        reasons.append(EvidenceGap("no published row was measured on a CPU", remedy))
     if (row := METHODS.get(cell.method)) is None or not row.published_ratios:
-        reasons.append(EvidenceGap(f"no published row with a baseline covers {cell.method}", at))
+        reasons.append(EvidenceGap(f"no published row with a baseline covers {cell.method}", remedy))
     if cell.precision not in ("bf16", "fp16"):
-        reasons.append(EvidenceGap(f"no published row covers {cell.precision} weights", at))
+        reasons.append(EvidenceGap(f"no published row covers {cell.precision} weights", remedy))
     if cell.target.hybrid:
-        reasons.append(EvidenceGap("no published row covers a target with windowed or linear attention", at))
+        reasons.append(EvidenceGap("no published row covers a target with windowed or linear attention", remedy))
     if cell.prompt > LONGEST_PROMPT:
-        reasons.append(EvidenceGap(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", at))
+        reasons.append(EvidenceGap(f"prompts of {cell.prompt:,.0f} tokens are longer than {LONGEST_PROMPT:,}", remedy))
     if bound and cell.pool is None:
         pool = cell.pool_ranges()[0].text("tokens")
         give = "start the engine once: mpctl reads the pool from its log (in a file of cells: pool_tokens)"
         reasons.append(EvidenceGap(f"the KV pool limits the batch and is estimated, {pool}", give))
     if load > _MOST_LOAD:
-        reasons.append(EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", at))
+        reasons.append(EvidenceGap(f"{load:.1f} times the tokens per step at which compute takes over", remedy))
     reach = max((pair.concurrency for pair in mine), default=0.0) * _REACH
     if mine and cell.concurrency > reach:
-        reasons.append(EvidenceGap(f"concurrency {cell.concurrency:g} is more than twice the largest measured", at))
+        reasons.append(EvidenceGap(f"concurrency {cell.concurrency:g} is more than twice the largest measured", remedy))
     return tuple(reasons)

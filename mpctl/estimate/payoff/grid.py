@@ -175,11 +175,11 @@ def what_changes(entry: GridEntry, posterior: Posterior, pairs: Sequence[Measure
     }
     if cell.draft_weights is not None:
         moved["a draft twice as slow"] = replace(cell, draft_slowdown=2.0)
-    known = any(pair.method == cell.method for pair in pairs)
+    measured_method = any(pair.method == cell.method for pair in pairs)
     before = throughput_point(cell, posterior)
     changes = []
     for name, other in moved.items():
-        if known:  # the pairs hold for the service as it is: its figure moves by what the model says of the change
+        if measured_method:  # the pairs hold for the service as it is: the model moves its figure by the change
             changes.append(_scaled(name, entry, throughput_point(other, posterior) / before))
         else:
             changed = answer(other, posterior)

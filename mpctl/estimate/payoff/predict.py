@@ -109,12 +109,14 @@ def _predict(cell: Scenario, posterior: Posterior, pairs: Sequence[MeasuredPair]
     covariance = np.array(posterior.covariance)
     here = _linear(cell, posterior)
     mine = [pair for pair in pairs if pair.method == cell.method]
-    at = [_linear(replace(cell, k=pair.k, concurrency=pair.concurrency), posterior) for pair in mine]
+    linearised = [_linear(replace(cell, k=pair.k, concurrency=pair.concurrency), posterior) for pair in mine]
     bands = []
     for which in (0, 1):
         measured = [pair.throughput if which == 0 else pair.time_per_token for pair in mine]
-        known = [(linear, pair.noise, value) for linear, pair, value in zip(at, mine, measured, strict=True) if value]
-        bands.append(_updated_band(here, which, known, covariance))
+        measured_pairs = [
+            (linear, pair.noise, value) for linear, pair, value in zip(linearised, mine, measured, strict=True) if value
+        ]
+        bands.append(_updated_band(here, which, measured_pairs, covariance))
     ratios = here.ratios
     return Prediction(
         throughput=bands[0],
@@ -188,12 +190,12 @@ def _acceptance_sd(cell: Scenario) -> float:
     """Standard deviation of the logarithm of accepted tokens per step."""
     if cell.acceptance.deviation:  # seen between systems, and no guess to be scaled
         return cell.acceptance.deviation / _SCALE
-    known, drafts = _ACCEPTANCE[cell.acceptance.origin], cell.acceptance.drafts
+    origin_sd, drafts = _ACCEPTANCE[cell.acceptance.origin], cell.acceptance.drafts
     if cell.acceptance.origin == "measured" and drafts:
         mean = max(cell.acceptance.tokens_per_step(cell.k) - 1, 1e-3)
         sampled = math.sqrt(cell.k / drafts) / mean  # a draft accepts 0 to K tokens; its deviation is below sqrt(K)
-        return math.hypot(known, min(sampled, 1.0))
-    return known
+        return math.hypot(origin_sd, min(sampled, 1.0))
+    return origin_sd
 
 
 def _discrepancy(cell: Scenario, ratios: Ratios, posterior: Posterior) -> float:

@@ -225,39 +225,39 @@ def read_questions(text: str, file: str, published: Published) -> tuple[Question
 
 
 def _question(node: Node, default_id: str, published: Published) -> Question:
-    asked = node.read(_Cell, _HINTS)
+    raw = node.read(_Cell, _HINTS)
     assumed: list[str] = []
-    method, ks, concurrency = asked.method, _listed(node, "k", asked.k), _listed(node, "concurrency", asked.concurrency)
+    method, ks, concurrency = raw.method, _listed(node, "k", raw.k), _listed(node, "concurrency", raw.concurrency)
     if not is_known(method):
         raise node.error(
             "method", f"the model has no term for {method!r}", f"{commands.line('methods')} lists the methods"
         )
     name, target = _model(node, "target")
-    gpu = _gpu(node, asked.gpu)
-    draft_name, draft, head = _draft(node, asked.draft, method)
+    gpu = _gpu(node, raw.gpu)
+    draft_name, draft, head = _draft(node, raw.draft, method)
     scenario = Scenario(
         target=target,
         gpu=gpu,
         method=method,
         k=ks[0],
         concurrency=concurrency[0],
-        prompt=_or_assumed("prompt_tokens", asked.prompt_tokens, PROMPT, assumed),
-        output=_or_assumed("output_tokens", asked.output_tokens, OUTPUT, assumed),
-        acceptance=_acceptance(node, asked.acceptance, method, ks[0], lambda k: published(draft_name, name, method, k)),
-        gpus=asked.gpus,
+        prompt=_or_assumed("prompt_tokens", raw.prompt_tokens, PROMPT, assumed),
+        output=_or_assumed("output_tokens", raw.output_tokens, OUTPUT, assumed),
+        acceptance=_acceptance(node, raw.acceptance, method, ks[0], lambda k: published(draft_name, name, method, k)),
+        gpus=raw.gpus,
         draft=draft,
         draft_params_b=head.params_b,
         draft_vocab=head.vocab,
-        precision=_precision(node, asked.precision, name, target, assumed),
-        kv_element_bytes=1.0 if asked.kv_cache == "fp8" else 2.0,
-        weights_gb=asked.weights_gb,
-        pool=asked.pool_tokens.baseline,
-        draft_pool=asked.pool_tokens.candidate,
-        utilisation=asked.gpu_memory_utilization,
-        max_num_seqs=asked.max_num_seqs,
-        max_model_len=asked.max_model_len,
-        engine=_version(node, asked.engine),
-        requests=asked.requests,
+        precision=_precision(node, raw.precision, name, target, assumed),
+        kv_element_bytes=1.0 if raw.kv_cache == "fp8" else 2.0,
+        weights_gb=raw.weights_gb,
+        pool=raw.pool_tokens.baseline,
+        draft_pool=raw.pool_tokens.candidate,
+        utilisation=raw.gpu_memory_utilization,
+        max_num_seqs=raw.max_num_seqs,
+        max_model_len=raw.max_model_len,
+        engine=_version(node, raw.engine),
+        requests=raw.requests,
     )
     wrong = fault(scenario, ks, concurrency)
     if wrong is not None:
@@ -271,8 +271,8 @@ def _question(node: Node, default_id: str, published: Published) -> Question:
     acceptance = scenario.acceptance
     if acceptance.origin == "measured" and len(acceptance.rates) < max(ks):
         assumed.append(f"rates after position {len(acceptance.rates)} fall on as the last two do")
-    pairs = tuple(_pair(node, pair, method, ks[0]) for pair in asked.measured)
-    return Question(asked.id or default_id, scenario, tuple(ks), tuple(concurrency), pairs, tuple(assumed))
+    pairs = tuple(_pair(node, pair, method, ks[0]) for pair in raw.measured)
+    return Question(raw.id or default_id, scenario, tuple(ks), tuple(concurrency), pairs, tuple(assumed))
 
 
 def _listed(node: Node, key: str, numbers: float | list[Any]) -> list[Any]:

@@ -58,12 +58,12 @@ class Acceptance:
 
     def at(self, k: int) -> tuple[float, ...]:
         """The rates of ``k`` positions: those known, then each the last conditional rate times the one before."""
-        known = list(self.rates[:k])
-        if len(known) < k and known:
-            last = known[-1] / known[-2] if len(known) > 1 and known[-2] > 0 else known[-1]
-            while len(known) < k:
-                known.append(known[-1] * min(last, 1.0))
-        return tuple(known)
+        measured = list(self.rates[:k])
+        if len(measured) < k and measured:
+            last = measured[-1] / measured[-2] if len(measured) > 1 and measured[-2] > 0 else measured[-1]
+            while len(measured) < k:
+                measured.append(measured[-1] * min(last, 1.0))
+        return tuple(measured)
 
 
 def check_rates(rates: Sequence[float], length: float | None = None) -> str | None:
@@ -302,9 +302,9 @@ class Scenario:
     def token_bytes(self) -> float:
         """KV bytes of one token on one GPU, with its part of what a request keeps whatever its length. Every GPU holds
         at least one head, and all of a compressed KV."""
-        own, split = self.weights, 1 if self.target.latent else min(self.gpus, self.target.kv_heads)
-        fixed = (own.window_gb + own.state_gb) * 1e9 / self.gpus
-        return own.kv_bytes / split + fixed / (self.prompt + self.output / 2)
+        weights, split = self.weights, 1 if self.target.latent else min(self.gpus, self.target.kv_heads)
+        fixed = (weights.window_gb + weights.state_gb) * 1e9 / self.gpus
+        return weights.kv_bytes / split + fixed / (self.prompt + self.output / 2)
 
     def room(self) -> Range:
         """GiB of one GPU that remain for the KV pool without a draft; below 0 where the weights do not fit."""
@@ -314,11 +314,11 @@ class Scenario:
     def pool_ranges(self) -> tuple[Range, Range]:
         """Tokens of the KV pool without and with the draft. What an engine logged is one figure. An estimate holds a
         longest request at least: the engine would not start otherwise."""
-        own, draft, least = self.token_bytes, self.draft_weights, self.longest
+        target_bytes, draft, least = self.token_bytes, self.draft_weights, self.longest
         ends = (
             [self.pool] * 2
             if self.pool is not None
-            else [gib * GIB / own for gib in (self.room().low, self.room().high)]
+            else [gib * GIB / target_bytes for gib in (self.room().low, self.room().high)]
         )
         before = Range(*(max(end, least) for end in ends)) if self.pool is None else Range(ends[0], ends[1])
         if self.draft_pool is not None:
@@ -331,7 +331,7 @@ class Scenario:
         most, fewest = (row * buffers + draft.total_gb * 1e9 / self.gpus for buffers in reversed(WORKSPACE_BUFFERS))
         taken = (most, fewest - shared / self.gpus)
         added = draft.kv_bytes / self.gpus
-        after = [(end * own - gone) / (own + added) for end, gone in zip(ends, taken, strict=True)]
+        after = [(end * target_bytes - gone) / (target_bytes + added) for end, gone in zip(ends, taken, strict=True)]
         return before, Range(*(max(end, least) for end in after))
 
     @property
@@ -385,12 +385,12 @@ def _holds(cell: Scenario) -> bool:
 
 def _arithmetic(cell: Scenario, need: float) -> str:
     weights, beside = cell.stored_gb * 1e9 / GIB / cell.gpus, cell.overhead_gib.low
-    given = cell.gpu.usable_gib * cell.utilisation
+    usable = cell.gpu.usable_gib * cell.utilisation
     on = cell.gpu.name if cell.gpus == 1 else f"each of {cell.gpus} {cell.gpu.name}"
     return (
         f"does not fit: {weights:.1f} GiB of {cell.precision} weights, {beside:.1f} GiB of workspace at least and "
         f"{need:.2f} GiB for one request of {cell.longest:,.0f} tokens ({cell.token_bytes / 1024:.0f} KiB each) are "
-        f"{weights + beside + need:.1f} GiB; {on} gives vLLM {given:.1f} ({cell.utilisation:g} of "
+        f"{weights + beside + need:.1f} GiB; {on} gives vLLM {usable:.1f} ({cell.utilisation:g} of "
         f"{cell.gpu.usable_gib:g})"
     )
 
@@ -415,18 +415,18 @@ def _what_fits(cell: Scenario, fits: Callable[[Scenario], bool]) -> str:
 
 def serving_of(cell: Scenario) -> Serving:
     """The target's side."""
-    own = cell.weights
+    weights = cell.weights
     return Serving(
-        dense_gb=own.dense_gb,
-        expert_gb=own.expert_gb,
-        experts=float(max(own.experts, 2)),
-        experts_per_token=float(own.experts_per_token),
-        active_b=own.active_b,
-        kv_bytes=own.kv_bytes,
-        window_gb=own.window_gb,
-        state_gb=own.state_gb,
-        layers=float(own.layers),
-        hidden=float(own.hidden),
+        dense_gb=weights.dense_gb,
+        expert_gb=weights.expert_gb,
+        experts=float(max(weights.experts, 2)),
+        experts_per_token=float(weights.experts_per_token),
+        active_b=weights.active_b,
+        kv_bytes=weights.kv_bytes,
+        window_gb=weights.window_gb,
+        state_gb=weights.state_gb,
+        layers=float(weights.layers),
+        hidden=float(weights.hidden),
         bandwidth_gb_s=cell.gpu.bandwidth_gb_s,
         tflops=cell.tflops(),
         tensor_parallel=float(cell.gpus),

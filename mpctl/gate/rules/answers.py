@@ -92,9 +92,9 @@ def _sentence(finding: Finding) -> str:
 
 
 def _unsettled(findings: tuple[Finding, ...], count: RuleCount) -> str:
-    own = tuple(f for f in findings if f.on_baseline)
-    if own:
-        return f"the baseline itself is broken: {_listed(own)}"
+    on_baseline = tuple(f for f in findings if f.on_baseline)
+    if on_baseline:
+        return f"the baseline itself is broken: {_listed(on_baseline)}"
     return f"{count.alone} answers have a fault that could not be confirmed: {_listed(findings)}"
 
 

@@ -185,10 +185,10 @@ _TEMPLATES = {
 
 def _with_other_end(service: Service, root: View, file: ManifestFile) -> Service:
     """The service with the pods of the file that fill prompts for it."""
-    own = next(_ends(root, file), None)
-    if own is None:
+    first_end = next(_ends(root, file), None)
+    if first_end is None:
         return service
-    return paired(service, own.role, (end for other in file.of_kind(*_TEMPLATES) for end in _ends(other, file)))
+    return paired(service, first_end.role, (end for other in file.of_kind(*_TEMPLATES) for end in _ends(other, file)))
 
 
 def _ends(root: View, file: ManifestFile) -> Iterator[End]:

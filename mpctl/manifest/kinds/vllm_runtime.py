@@ -35,11 +35,11 @@ _LMCACHE = '{"kv_connector":"LMCacheConnectorV1","kv_role":"kv_both"}'
 
 def _arguments(spec: View) -> tuple[str, ...]:
     """The arguments that the operator makes of fields; 0 and empty texts count as absent."""
-    given = {path: text_of(spec.at(*path.split("."))) for path, *_ in (*_SWITCHES, *_VALUES)}
-    chosen = (flag if given[path] == "true" else otherwise for path, flag, otherwise in _SWITCHES)
+    fields = {path: text_of(spec.at(*path.split("."))) for path, *_ in (*_SWITCHES, *_VALUES)}
+    chosen = (flag if fields[path] == "true" else otherwise for path, flag, otherwise in _SWITCHES)
     words = [flag for flag in chosen if flag]
     for path, flag in _VALUES:
-        if (value := given[path]) not in (None, "", "0"):
+        if (value := fields[path]) not in (None, "", "0"):
             words += [flag, value]
     if text_of(spec.at("lmCacheConfig", "enabled")) == "true":
         words += ["--kv-transfer-config", _LMCACHE]

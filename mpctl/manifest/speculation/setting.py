@@ -218,9 +218,9 @@ def needs_both_ends(config: Mapping[str, Json] | None) -> bool:
 
     if config is None:
         return False
-    given: dict[str, Any] = dict(config)
-    known = from_config(given).known
-    return config.get("model") is not None if known is None else known.has_kv_cache
+    settings: dict[str, Any] = dict(config)
+    method = from_config(settings).known
+    return config.get("model") is not None if method is None else method.has_kv_cache
 
 
 def compact(value: Json) -> str:

@@ -51,11 +51,11 @@ class PodEnd:
 def pod_end(pod: Json, container: Json) -> PodEnd:
     """Read the end of a pod from its template and the engine's container."""
     words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
-    given = [float(seconds) for seconds in _SHUTDOWN.findall(words)]
+    limits_s = [float(seconds) for seconds in _SHUTDOWN.findall(words)]
     hook = (container.get("lifecycle") or {}).get("preStop")
     grace = pod.get("terminationGracePeriodSeconds")
     length, waits = _hook(hook) if hook else (None, False)
-    return PodEnd(float(_DEFAULT_GRACE_S if grace is None else grace), length, waits, given[-1] if given else 0.0)
+    return PodEnd(float(_DEFAULT_GRACE_S if grace is None else grace), length, waits, limits_s[-1] if limits_s else 0.0)
 
 
 def _hook(hook: Json) -> tuple[float, bool]:
@@ -174,8 +174,8 @@ def route_limits(routes: Iterable[Json], backends: Collection[str], service: str
 def _rule_limit(rule: Json) -> float | None:
     """The shorter of a rule's two timeouts; 0 is none."""
     timeouts = rule.get("timeouts") or {}
-    given = [duration_s(timeouts[key]) for key in ("request", "backendRequest") if timeouts.get(key) is not None]
-    return min((seconds for seconds in given if seconds), default=0.0) if given else None
+    limits_s = [duration_s(timeouts[key]) for key in ("request", "backendRequest") if timeouts.get(key) is not None]
+    return min((seconds for seconds in limits_s if seconds), default=0.0) if limits_s else None
 
 
 def selected_services(services: Iterable[Json], labels: Mapping[str, str]) -> frozenset[str]:

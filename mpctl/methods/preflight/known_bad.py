@@ -67,8 +67,8 @@ def _prefix_caching(_: str) -> Feature:
     def feature(_spec: Spec, facts: ServiceFacts) -> FeatureUse:
         if facts.prefix_caching is False:
             return "off"
-        asked = flag_value(facts, "--enable-prefix-caching") is not None
-        return "on" if asked or facts.target_recurrent is not None else "default"
+        is_set = flag_value(facts, "--enable-prefix-caching") is not None
+        return "on" if is_set or facts.target_recurrent is not None else "default"
 
     return feature
 

@@ -48,7 +48,7 @@ def factors(
     version = parse_version(end.engine)
     release = None if version is None else show(version)
     dtype = None if end.dtype is None else f"torch.{_DTYPES.get(end.dtype, end.dtype)}"
-    known = {
+    deciding = {
         "vllm_version": release,
         "nixl_connector_version": _CONNECTOR.get(release or ""),
         "model": end.model,
@@ -61,20 +61,20 @@ def factors(
         "is_hma_enabled": end.hybrid_manager,
         "transfer_mode": "push" if end.push else "pull",
     }
-    known = {name: value for name, value in known.items() if value is not None}
-    return known | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
+    deciding = {name: value for name, value in deciding.items() if value is not None}
+    return deciding | {"speculative_config": _of_draft(end, config or {}, auxiliary_layers)}
 
 
 def _of_draft(end: KvEnd, config: Mapping[str, Any], auxiliary_layers: tuple[int, ...] | None) -> object:
-    known = from_config(dict(config)).known
-    if known is None or not known.prompt_states:
+    method = from_config(dict(config)).known
+    if method is None or not method.prompt_states:
         return None
     return {
-        "method": known.engine_method,
+        "method": method.engine_method,
         "model": config.get("model") or end.model,
         "revision": config.get("revision"),
         "code_revision": config.get("code_revision"),
-        "parallel_drafting": bool(config.get("parallel_drafting")) or known.parallel_drafting == "implied",
+        "parallel_drafting": bool(config.get("parallel_drafting")) or method.parallel_drafting == "implied",
         "kv_cache_dtype": config.get("kv_cache_dtype") or end.cache_dtype,
         "auxiliary_layer_ids": auxiliary_layers,
     }

@@ -93,8 +93,8 @@ class _Pass:
         answers = self._ask(BASELINE, asks)
         skipped = _refused_kinds(asks, answers)
         supported = [(ask, answer) for ask, answer in zip(asks, answers, strict=True) if ask.kind not in skipped]
-        own = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
-        return BaselineAnswers(tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(own), skipped)
+        scores = self._score([answer if ask.greedy else None for ask, answer in supported], _GAPS)
+        return BaselineAnswers(tuple(a for a, _ in supported), tuple(a for _, a in supported), tuple(scores), skipped)
 
     def compare(self, baseline: BaselineAnswers) -> tuple[AnswerCheck, Burst]:
         """Let the candidate answer as well, and examine both; with the failures of both."""
@@ -151,12 +151,12 @@ class _Pass:
         crowd = asks * -(-self._concurrency // max(len(asks), 1))
         theirs = [self._ask(CANDIDATE, asks, alone=True), self._ask(CANDIDATE, crowd)[: len(asks)]]
         if self.leaves:
-            own = [tuple(pair.baseline for pair in pairs)] * 2
+            baseline_answers = [tuple(pair.baseline for pair in pairs)] * 2
             rescored = [pair.scored for pair in pairs]
         else:
-            own = [self._ask(BASELINE, asks, alone=True), self._ask(BASELINE, crowd)[: len(asks)]]
+            baseline_answers = [self._ask(BASELINE, asks, alone=True), self._ask(BASELINE, crowd)[: len(asks)]]
             rescored = self._score([pair.candidate for pair in pairs], _LAW)
-        alone, loaded = (self._fresh(pairs, *answers) for answers in zip(own, theirs, strict=True))
+        alone, loaded = (self._fresh(pairs, *answers) for answers in zip(baseline_answers, theirs, strict=True))
         return [Repeat(*row) for row in zip(alone, rescored, loaded, strict=True)]
 
     def _fresh(self, pairs: Sequence[Pair], own: Sequence[Answer], theirs: Sequence[Answer]) -> list[Pair]:
