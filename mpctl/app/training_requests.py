@@ -83,6 +83,9 @@ class DraftTrainRequest:
     deadline_s: float = _training(
         "--deadline", type=Duration(), metavar="DURATION", default="6h", help="Time of all stages together."
     )
+    ignored: tuple[str, ...] = _training(
+        "--ignore", multiple=True, metavar="FINDING", help="Finding to override (unknown-licence); repeatable."
+    )
     apply: bool = _execution("--apply", type=bool, help="Create the objects after a question, and follow the Job.")
     engine: str = _training(
         "--engine", type=("job", "trainjob"), default="job", help="A Job, or Kubeflow Trainer's TrainJob."

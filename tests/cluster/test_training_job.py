@@ -32,6 +32,9 @@ VOLUME = {
 }
 
 
+ACCEPTED = ("--ignore", "unknown-licence")
+
+
 @pytest.fixture
 def traffic(tmp_path):
     file = tmp_path / "traffic.jsonl"
@@ -62,7 +65,18 @@ def demo(namespace):
 
 
 def train(mpctl, traffic, *options, code=0, kill_after=0):
-    wanted = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", TRAINER, "--storage-class", "")
+    wanted = (
+        "drafts",
+        "train",
+        "demo",
+        "--prompts",
+        str(traffic),
+        "--trainer",
+        TRAINER,
+        "--storage-class",
+        "",
+        *ACCEPTED,
+    )
     return mpctl(*wanted, *options, code=code, kill_after=kill_after, killer="killed_training")
 
 
@@ -103,7 +117,18 @@ def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl
 def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(namespace, mpctl, traffic, volume):
     prints = "import pathlib, sys; sys.exit((pathlib.Path(sys.argv[1]) / '0.json').read_text())"
     fails = shlex.join(["python3", "-c", prints, "{transcripts}"])
-    options = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", fails, "--storage-class", "")
+    options = (
+        "drafts",
+        "train",
+        "demo",
+        "--prompts",
+        str(traffic),
+        "--trainer",
+        fails,
+        "--storage-class",
+        "",
+        *ACCEPTED,
+    )
     done = mpctl(*options, "--apply", "-y", code=1, kill_after=0, killer="killed_training")
     assert "train ended with code 1" in done.stderr
     assert "planted" not in done.stdout + done.stderr

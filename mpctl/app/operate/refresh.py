@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Protocol
 
 from mpctl.app.change.made import served_target
-from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order
+from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, require_licences
 from mpctl.app.operate.training import open_training as open_service_training
 from mpctl.app.session.base import Session
 from mpctl.app.training_requests import DraftTrainRequest
@@ -90,6 +90,7 @@ class PolicyTraining:
     def order(self, name: str, salt: str) -> tuple[TrainingOrder, Split]:
         """Return the order with the settings of the stale draft, whatever serves now."""
         order, split = new_order(self.session, self.request, name, salt)
+        require_licences(self.session, self.request, order)
         return self.service.complete(replace(order, k=self.k or order.k)), split
 
     def target(self) -> Target:
@@ -120,6 +121,7 @@ def open_training(session: Session, policy: RefreshPolicy, promotion: Plan) -> T
         deadline_s=policy.deadline_s,
         queue=policy.queue,
         storage_class=policy.storage_class,
+        ignored=policy.ignored,
     )
     return PolicyTraining(session, request, spec.k, open_service_training(session, request))
 

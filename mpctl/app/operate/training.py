@@ -258,11 +258,14 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         )
     order = training.complete(order)
     if not request.apply:
+        if unknown := _unknown_licences(session, order):
+            session.console.warn(unknown)
         return TrainingResult(order.name, training.objects(order))
     if request.engine != "job":
         raise InputError("prints a TrainJob; apply it with kubectl", field="--engine")
     began = any(head.order.name == order.name and head.status is not None for head in heads)
     if not began:
+        require_licences(session, request, order)
         session.console.confirm(
             f"{order.name}: {training.runner} trains a {order.method} head on {len(order.training)} prompts, within "
             f"{order.limits.deadline_s / 3600:.1f} h and {order.limits.disk_gib:.0f} GiB of transcripts\n"
@@ -273,6 +276,37 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         return TrainingResult(order.name, card=follow(session, training.trainer, order, uid))
     finally:
         training.trainer.close()
+
+
+UNKNOWN_LICENCE = "unknown-licence"
+
+
+def require_licences(session: Session, request: DraftTrainRequest, order: TrainingOrder) -> None:
+    """Refuse to train a head that derives from weights without a known licence, unless the request ignores it.
+
+    Raises:
+        InputError: the request ignores a finding that does not exist.
+        Refused: a licence is unknown.
+    """
+    if wrong := sorted(set(request.ignored) - {UNKNOWN_LICENCE}):
+        raise InputError(f"unknown finding: {', '.join(wrong)}", field="--ignore", hint=f"known: {UNKNOWN_LICENCE}")
+    unknown = _unknown_licences(session, order)
+    if unknown and UNKNOWN_LICENCE not in request.ignored:
+        raise Refused(unknown, hint=f"--ignore {UNKNOWN_LICENCE}, once you know that you may train on them")
+
+
+def _unknown_licences(session: Session, order: TrainingOrder) -> str:
+    """Describe the weights that the head derives from and whose README.md, as far as it is on this machine, names no
+    licence; empty where all do."""
+    from mpctl.platform.local.in_engine.heads import UNKNOWN, licence_of
+
+    origins = {"target": order.target.model, **({"start head": order.start.head} if order.start else {})}
+    unknown = [
+        f"the {role} {name}"
+        for role, name in origins.items()
+        if (folder := session.folder(name)) is None or licence_of(str(folder)) == UNKNOWN
+    ]
+    return f"[{UNKNOWN_LICENCE}] the licence is unknown of {' and of '.join(unknown)}" if unknown else ""
 
 
 def running_trainings(sessions: Sequence[Session]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.order import Phase
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
 
+ACCEPTED = ("unknown-licence",)
 HEAD = "/heads/drafts/svc-1/head"
 
 
@@ -53,7 +54,7 @@ def asked(tmp_path):
     def request(marker="planted", **settings):
         file = tmp_path / f"{marker}.jsonl"
         file.write_text("".join(json.dumps({"prompt": f"{marker} question {n}"}) + "\n" for n in range(50)))
-        return DraftTrainRequest(prompts=(str(file),), command="train --out {out}", **settings)
+        return DraftTrainRequest(prompts=(str(file),), command="train --out {out}", **{"ignored": ACCEPTED, **settings})
 
     return request
 
@@ -73,6 +74,29 @@ def test_a_training_ends_with_its_card(session, trainer, asked):
     (head,) = training.made_heads(session, trainer)
     assert (head.state, head.serves, head.verdict, head.unfinished) == ("trained", False, None, False)
     assert training.train(session, asked()).name == "svc-2"
+
+
+@pytest.mark.parametrize("apply", [False, True])
+def test_weights_without_a_known_licence_are_trained_on_only_if_that_is_accepted(session, trainer, asked, apply):
+    if apply:
+        with pytest.raises(Refused, match=r"\[unknown-licence\] .* the target .* and of the start head org/old"):
+            training.train(session, asked(apply=True, ignored=()))
+    else:
+        training.train(session, asked(ignored=()))
+        assert [text for text in session.console.warnings if text.startswith("[unknown-licence]")]
+    assert trainer.trainings == 0
+
+
+def test_the_licence_of_weights_stands_in_their_readme(session, trainer, asked, tmp_path, monkeypatch):
+    (tmp_path / "README.md").write_text("---\nlicense: apache-2.0\n---\n# A model\n")
+    monkeypatch.setattr(type(session), "folder", lambda self, name: tmp_path)
+    assert training.train(session, asked(apply=True, ignored=())).card.better()
+    assert not session.console.warnings
+
+
+def test_a_finding_to_ignore_that_does_not_exist_is_named(session, trainer, asked):
+    with pytest.raises(InputError, match="unknown finding: licence"):
+        training.train(session, asked(apply=True, ignored=("licence",)))
 
 
 def test_the_same_command_continues_and_another_one_is_refused(session, trainer, asked, monkeypatch):

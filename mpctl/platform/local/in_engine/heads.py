@@ -210,13 +210,16 @@ def weights_digest(head: Path) -> str:
     return digest.hexdigest() if files else ""
 
 
+UNKNOWN = "unknown"  # licence
+
+
 def licence_of(checkpoint: str) -> str:
-    """Return the licence in the front matter of a checkpoint's README.md, else ``unknown``."""
+    """Return the licence in the front matter of a checkpoint's README.md, else :data:`UNKNOWN`."""
     file = Path(checkpoint) / "README.md"
     match = file.is_file() and re.search(
         r"(?m)^license:\s*([\w.-]+)", file.read_text(encoding="utf-8", errors="replace")
     )
-    return match[1] if match else "unknown"
+    return match[1] if match else UNKNOWN
 
 
 def _sums(head: Path) -> Iterator[str]:
@@ -272,7 +275,7 @@ def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, s
         "salt": order["salt"],
         "training_digests": order["training"],
         "versions": versions,
-        "licences": {"target": licence_of(target["model"]), "start": licence_of(start) if start else "unknown"},
+        "licences": {"target": licence_of(target["model"]), "start": licence_of(start) if start else UNKNOWN},
         "made_with": order["made_with"],
         "trained": {
             "tokens": collected["tokens"],

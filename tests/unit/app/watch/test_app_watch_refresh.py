@@ -320,16 +320,28 @@ card = dict(name=order["name"], method=order["method"], target=order["target"], 
 """
 
 
+def policy_training(session, policy, trainer, **settings):
+    prompts = prompts_of(policy.refresh.prompts)
+    request = DraftTrainRequest("eagle3", prompts, start="org/old", command="train {start} {out}", **settings)
+    service = ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
+    return refresh.PolicyTraining(session, request, 3, service)
+
+
+def test_a_refresh_on_weights_without_a_known_licence_ends_before_anything_is_submitted(policy):
+    trainer, session = MemoryTrainer(), with_a_head()
+    training = policy_training(session, policy, trainer)
+    refresh.propose(session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch")
+    ended = refresh.advance(session, training)
+    assert (ended.ending, trainer.sent) == (Ending.REFUSED, 0)
+    assert "[unknown-licence]" in ended.detail
+
+
 def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
     engine, session = tmp_path / "python", with_a_head()
     engine.write_text(_STAGES.format(python=sys.executable))
     engine.chmod(0o755)
     trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
-    request = DraftTrainRequest(
-        "eagle3", prompts_of(policy.refresh.prompts), start="org/old", command="train {start} {out}"
-    )
-    service = ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
-    training = refresh.PolicyTraining(session, request, 3, service)
+    training = policy_training(session, policy, trainer, ignored=("unknown-licence",))
     refresh.propose(session, training, draft="org/old", cause="watch: WorseDraft: stale", by="watch")
     for _ in range(600):
         ended = refresh.advance(session, training)
