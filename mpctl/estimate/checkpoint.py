@@ -50,7 +50,8 @@ class ModelFacts:
     tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
     ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
     ``shape`` the dimensions, None where incomplete; ``dtype`` of the weights;
-    ``no_text`` the class that generates none, empty where its classes do.
+    ``no_text`` the class that generates none, empty where its classes do; ``rope_theta`` the base of its rotary
+    positions.
     """
 
     name: str | None = None
@@ -81,6 +82,7 @@ class ModelFacts:
     shape: Shape | None = None
     dtype: str | None = None
     no_text: str | None = None
+    rope_theta: float | None = None
 
     @property
     def weight_gib(self) -> float | None:
@@ -167,8 +169,16 @@ def describe_model(
         block_size=_block_size(config),
         shape=shape_of(config),
         no_text=_no_text(config),
+        rope_theta=_rope_theta(inner),
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
+
+
+def _rope_theta(inner: Mapping[str, Any]) -> float | None:
+    """The base where transformers 5 writes it, else where earlier ones did; None where layers have several."""
+    parameters = inner.get("rope_parameters")
+    theta = (parameters if isinstance(parameters, Mapping) else inner).get("rope_theta")
+    return float(theta) if isinstance(theta, int | float) and not isinstance(theta, bool) and theta > 0 else None
 
 
 def _parameters_b(config: Mapping[str, Any], weight_bytes: int | None) -> float | None:

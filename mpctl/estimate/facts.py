@@ -83,6 +83,7 @@ def _with_target(facts: ServiceFacts, target: ModelFacts, name: str | None, comm
         target_moe=target.moe,
         target_mtp_layers=_mtp_layers(target, name),
         target_name=name,
+        target_rope_theta=target.rope_theta,
     )
 
 
@@ -108,6 +109,7 @@ def _with_draft(facts: ServiceFacts, draft: ModelFacts) -> ServiceFacts:
         draft_block_size=draft.block_size,
         draft_kv_cache_dtype=draft.kv_cache_dtype,
         draft_quantization=draft.quantization,
+        draft_rope_theta=draft.rope_theta,
     )
 
 

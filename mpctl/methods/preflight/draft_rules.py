@@ -309,6 +309,21 @@ PAIR_RULES = (
         asks=("target_vocab", "draft_map_rows"),
         applies=_OWN_HEAD,
     ),
+    # Libraries moved the base of rotary positions to another key, and a converter that reads the old one writes 10000
+    # for it. Some published heads were trained with 10000 for targets with another base, so this refuses nothing.
+    PreflightRule(
+        "rope-theta",
+        Fires(
+            "warn",
+            "the head's rope_theta is {facts.draft_rope_theta:g}, the target's {facts.target_rope_theta:g}: unless it "
+            "was trained so, its conversion lost the value, and few of its tokens are accepted",
+            lambda spec, facts: facts.target_rope_theta != facts.draft_rope_theta,
+        ),
+        source="speculators 0.9.0's converter reads rope_theta at the top level alone (seen); NeMo Automodel PR #2920",
+        todo="compare with the configuration of the head it was converted from",
+        needs=("target_rope_theta", "draft_rope_theta"),
+        applies=both(_OWN_HEAD, where(lambda method: method.draft_positions)),
+    ),
     PreflightRule(
         "draft-context",
         _draft_context,

@@ -77,6 +77,8 @@ class ServiceFacts:
     draft_mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass
     draft_architectures: tuple[str, ...] | None = None
     draft_block_size: int | None = None
+    target_rope_theta: float | None = None  # base of the rotary positions
+    draft_rope_theta: float | None = None
     thinking: bool | None = None  # the chat template thinks by default
     enable_lora: bool | None = None
     prefix_caching: bool | None = None

@@ -230,6 +230,9 @@ TABLE = [
     ("hidden-size-mismatch", EAGLE3, {"target_hidden": 4096, "draft_expects_hidden": 5120}, "refuse"),
     ("hidden-size-mismatch", EAGLE3, {"target_hidden": 4096, "draft_expects_hidden": 4096}, None),
     ("hidden-size-mismatch", EAGLE3, {"draft_expects_hidden": 4096}, None),
+    ("rope-theta", EAGLE3, {"target_rope_theta": 1e6, "draft_rope_theta": 1e4}, "warn"),
+    ("rope-theta", EAGLE3, {"target_rope_theta": 1e6, "draft_rope_theta": 1e6}, None),
+    ("rope-theta", EAGLE3, {"target_rope_theta": 1e6}, None),
     ("vocabulary-mismatch", EAGLE3, {"target_vocab": 151936, "draft_reads_vocab": 128256}, "refuse"),
     ("vocabulary-mismatch", MODEL, {"target_vocab": 152064, "draft_reads_vocab": 151936}, "refuse"),
     (

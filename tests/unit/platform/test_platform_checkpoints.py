@@ -36,6 +36,7 @@ TARGET = {
     "intermediate_size": 128,
     "vocab_size": 300,
     "max_position_embeddings": 4096,
+    "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
     "dtype": "bfloat16",
 }
 HEAD = {
@@ -124,6 +125,24 @@ def test_a_planted_mismatch_refuses_and_says_why(tmp_path, planted, check, says)
     assert findings[check].severity == "refuse"
     assert says in findings[check].reason
     assert checks[check].verdict == "mismatch"
+
+
+@pytest.mark.parametrize(
+    ("head", "warns"),
+    [
+        ({"rope_parameters": None, "rope_theta": 1000000}, False),
+        ({"rope_parameters": None, "rope_theta": 10000.0}, True),  # where earlier libraries have it
+        ({"rope_parameters": {"rope_theta": 10000.0}, "rope_theta": 1e6}, True),
+        ({"transformer_layer_config": {"rope_parameters": {"rope_theta": 1e4}}}, True),  # speculators' form
+        ({"rope_parameters": {"full_attention": {"rope_theta": 10000.0}}}, False),  # layers have several
+    ],
+)
+def test_a_head_that_lost_the_base_of_its_positions_is_a_warning(tmp_path, head, warns):
+    findings, _ = judged(tmp_path, head=head)
+    assert ("rope-theta" in findings) == warns
+    if warns:
+        assert findings["rope-theta"].severity == "warn"
+        assert "rope_theta is 10000, the target's 1e+06" in findings["rope-theta"].reason
 
 
 def test_another_template_is_a_warning(tmp_path):
