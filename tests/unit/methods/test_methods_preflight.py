@@ -58,6 +58,8 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
         draft_added_tokens_digest="a",
         target_template_digest="c",
         draft_template_digest="c",
+        target_rope_theta=1e6,
+        draft_rope_theta=1e6,
         thinking=True,
         enable_lora=False,
         prefix_caching=True,
