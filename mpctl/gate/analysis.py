@@ -73,15 +73,13 @@ def error_left(earlier: int) -> float:
 
 @dataclass(frozen=True)
 class Stages:
-    """``gain`` for the time per token; of other figures ``higher`` for those that are better when they are higher,
-    ``lower`` for those that are better when they are lower, ``both`` where neither is. ``exact``: the level of one
-    interim analysis for tests that count and reject: the error is divided evenly among all of them."""
+    """The significance levels of one interim analysis, by the kind of figure."""
 
-    gain: Stage
-    higher: Stage
-    lower: Stage
-    both: Stage
-    counting_level: float
+    gain: Stage  # the time per token
+    higher: Stage  # other figures that are better when they are higher
+    lower: Stage  # other figures that are better when they are lower
+    both: Stage  # figures of which neither is better
+    counting_level: float  # tests that count and reject: the error is divided evenly among all interim analyses
 
     @classmethod
     def of(cls, policy: Policy, *, rounds: int, planned: int, cells: int = 1, earlier: int = 0) -> Stages:

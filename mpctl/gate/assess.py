@@ -27,10 +27,10 @@ from mpctl.gate.verdict import CellVerdict, Verdict, join, judge_cell
 from mpctl.stats.confidence import chance_to_decide
 from mpctl.stats.sequential import FEWEST
 
-LEAST_CHANCE = 0.125
+LEAST_CHANCE = 0.125  # of a verdict by the last planned round; below it a measurement ends
 FUTILE_FROM = 0.3  # of the planned rounds, from which on a measurement that would hardly decide ends
 _ANSWERS = Cell("answers", 1)  # of a pass of answers without rounds
-_FEWEST = 8  # planned rounds; fewer are over before a forecast is worth anything
+_FEWEST_PLANNED = 8  # rounds; fewer are over before a forecast is worth anything
 
 
 def describe_rules() -> dict[str, tuple[str, str]]:
@@ -74,11 +74,12 @@ def judge_run(
     analysis = Analysis.of(run, policy, rounds=rounds, planned=planned)
     if not run.blocks and run.answers is not None:
         analysis = replace(analysis, cells=(Comparison.of(_ANSWERS, (), policy),))
-        (case,) = (Case(comparison, analysis) for comparison in analysis.cells)
-        rules = tuple(rule(case) for rule in RULES if rule.name in frozenset(AnswerRule))
-        verdict = join((judge_cell(case, rules),), analysis)
-        open_ = verdict.outcome is Outcome.PROMOTE  # right answers alone promote nothing
-        return analysis, Verdict(Outcome.UNDECIDED, verdict.cells, "no speed was measured") if open_ else verdict
+        case = Case(analysis.cells[0], analysis)
+        results = tuple(rule(case) for rule in RULES if rule.name in frozenset(AnswerRule))
+        verdict = join((judge_cell(case, results),), analysis)
+        if verdict.outcome is Outcome.PROMOTE:  # right answers alone promote nothing
+            verdict = Verdict(Outcome.UNDECIDED, verdict.cells, "no speed was measured")
+        return analysis, verdict
     return analysis, assess(analysis)
 
 
@@ -89,7 +90,7 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
     Simon and Halperin 1982). The stop is not binding: it promotes and rejects nothing, so it costs no error, and going
     on by hand costs none either.
     """
-    if verdict.outcome is not Outcome.UNDECIDED or analysis.planned < _FEWEST:
+    if verdict.outcome is not Outcome.UNDECIDED or analysis.planned < _FEWEST_PLANNED:
         return False
     if analysis.rounds >= analysis.planned:
         return False
@@ -101,7 +102,8 @@ def is_futile(analysis: Analysis, verdict: Verdict) -> bool:
 
 
 def _is_hopeless(result: RuleResult) -> bool:
-    """Return whether neither arm's speed is its own, so that no round promotes or rejects."""
+    """Return whether the rule that guards the speed has no data: no speed counts then, so no round promotes or
+    rejects."""
     rule = rule_named(result.rule)
     return result.outcome is Outcome.MISSING and rule is not None and rule.guards_speed
 
@@ -111,21 +113,23 @@ def decision_chance(analysis: Analysis, verdict: Verdict) -> float:
     chances = [_chances_of_cell(c, v, analysis) for c, v in zip(analysis.cells, verdict.cells, strict=True)]
     if not chances:
         return 1.0
-    return max(min(max(both) for both in chances), *(rejected for _, rejected in chances))
+    # Either every cell decides, or one cell rejects, which is enough.
+    every_decides = min(max(promoted, rejected) for promoted, rejected in chances)
+    return max(every_decides, *(rejected for _, rejected in chances))
 
 
-def _chances_of_cell(c: Comparison, verdict: CellVerdict, analysis: Analysis) -> tuple[float, float]:
-    """The chances to promote and to reject a cell."""
+def _chances_of_cell(comparison: Comparison, verdict: CellVerdict, analysis: Analysis) -> tuple[float, float]:
+    """The chances to promote and to reject a cell: the least likely pass, and the most likely failure."""
     promoted, rejected = 1.0, 0.0
     for result in verdict.rules:
         rule = rule_named(result.rule)
         if result.outcome is Outcome.MISSING:
             promoted = 0.0
         elif rule is not None and rule.forecast and result.interval is not None and result.limit is not None:
-            passes, fails = _chances_of_rule(c, rule, result, analysis)
-            overall = rule.over_all_cells and analysis.overall is not None
-            elsewhere = overall and not analysis.shared  # all cells together may show it
-            promoted, rejected = promoted if elsewhere else min(promoted, passes), max(rejected, fails)
+            passes, fails = _chances_of_rule(comparison, rule, result, analysis)
+            rejected = max(rejected, fails)
+            if not rule.over_all_cells or analysis.overall is None or analysis.shared:
+                promoted = min(promoted, passes)  # else all cells together may show the gain
         elif result.outcome is Outcome.UNDECIDED and _looks_bad(rule, result):
             rejected = max(rejected, LEAST_CHANCE)  # no forecast is made of it
     return promoted, rejected
@@ -138,17 +142,18 @@ def _looks_bad(rule: Rule | None, result: RuleResult) -> bool:
     return is_beyond(rule.direction, result.value, result.limit) if rule is not None else result.value > result.limit
 
 
-def _chances_of_rule(c: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:
+def _chances_of_rule(comparison: Comparison, rule: Rule, result: RuleResult, analysis: Analysis) -> tuple[float, float]:
     """The chances that a rule about a mean over rounds passes, and that it fails, by the last planned round."""
-    figure = c.figures.get(name := f"{rule.figure}_ms" if result.unit == "ms" else rule.figure)
+    name = f"{rule.figure}_ms" if result.unit == "ms" else rule.figure
+    figure = comparison.figures.get(name)
     if figure is None or result.limit is None or (figure.ratio and result.limit <= 0):
         return 1.0, 1.0
     mean, limit = figure.trimmed, math.log(result.limit) if figure.ratio else result.limit
     sign, to_pass, to_fail = 1.0, figure.stage.above, figure.stage.below
     if rule.direction is Direction.MINIMUM:
         sign, to_pass, to_fail = -1.0, figure.stage.below, figure.stage.above
-    borrowed = borrow(analysis, c, name)
-    passing = borrowed.mean if borrowed is not None else mean
+    borrowed = borrow(analysis, comparison, name)
+    passing = borrowed.mean if borrowed is not None else mean  # other cells help to pass, not to fail
     return (
         chance_to_decide(figure.gap(sign * (limit - passing.mean)), passing, analysis.planned, to_pass),
         chance_to_decide(figure.gap(sign * (mean.mean - limit)), mean, analysis.planned, to_fail),

@@ -100,26 +100,26 @@ class Verdict:
         return math.fsum(times) if times and self.needed is not None else None
 
 
-def judge_cell(case: Case, rules: tuple[RuleResult, ...]) -> CellVerdict:
+def judge_cell(case: Case, results: tuple[RuleResult, ...]) -> CellVerdict:
     """A rule that fails rejects; otherwise any that cannot be judged leaves it undecided. Arms whose caches help them
     unequally are judged by their answers alone."""
-    outcomes = {r.outcome for r in rules}
+    outcomes = {r.outcome for r in results}
     c = case.comparison
-    unequal = any(r.outcome is Outcome.MISSING and _guards_speed(r) for r in rules)
-    if any(r.outcome is Outcome.FAIL and (not unequal or _is_about_answers(r)) for r in rules):
+    unequal = any(r.outcome is Outcome.MISSING and _guards_speed(r) for r in results)
+    if any(r.outcome is Outcome.FAIL and (not unequal or _is_about_answers(r)) for r in results):
         outcome = Outcome.REJECT
     elif unequal or outcomes & {Outcome.MISSING, Outcome.UNDECIDED}:
         outcome = Outcome.UNDECIDED
     else:
         outcome = Outcome.PROMOTE
-    telling = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
-    needed = _most([r.needed for r in rules if r.outcome is Outcome.UNDECIDED]) if telling else None
+    more_would_decide = outcome is Outcome.UNDECIDED and Outcome.MISSING not in outcomes
+    needed = _most([r.needed for r in results if r.outcome is Outcome.UNDECIDED]) if more_would_decide else None
     seconds = needed / c.round_requests * c.round_seconds if needed and c.round_requests else None
     return CellVerdict(
         cell=c.cell,
         share=_share(case.analysis, c),
         outcome=outcome,
-        rules=rules,
+        rules=results,
         throughput_ratio=c.throughput_ratio.value if c.throughput_ratio else None,
         sentence=_trap(case) if outcome is Outcome.REJECT else "",
         needed=needed,

@@ -49,13 +49,13 @@ _Value = TypeVar("_Value")
 _TRAFFIC = "traffic"  # the name of the record of users' requests
 ANSWERS = "answers"  # that of the pass before the rounds
 ROUND_ANSWERS = "answers-rounds"  # that of the rounds' own answers
-_BURST = "burst"  # those of the requests before the rounds, by arm, and of the pass
-_AT_ONCE = 4  # of them, at least
-_LONGEST = 32  # tokens of an answer that nobody times
-_MOST_SENT = 200  # to an arm, where some of them fail
-_LEVEL = 32  # of the last of them that show whether an arm still warms up
-_TREND = 0.01  # the level of that test
-_POWER_NOTED_AFTER = 2  # rounds after which a measurement says what it will find
+_BURST = "burst"  # records of the burst: untimed requests before the rounds, by arm, and those of the pass
+_AT_ONCE = 4  # requests of a burst in flight, at least
+_LONGEST = 32  # tokens of an answer of a burst
+_MOST_SENT = 200  # requests of a burst to an arm, where some of them fail
+_LEVEL = 32  # last requests of a burst that show whether an arm still warms up
+_TREND = 0.01  # significance level of that test
+_POWER_NOTED_AFTER = 2  # rounds; a plan that would often miss a gain is then named
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,8 @@ class Measurement:
             MpctlError: an arm cannot be measured; what was finished is kept.
         """
         with self._writing():
-            return self._measure(arms)
+            self._prepare(arms)
+            return self._measure_until_decided(arms)
 
     def measure_rounds(self, rounds: int) -> None:
         """The first ``rounds`` rounds of both arms, for a search that asks the gate itself.
@@ -264,8 +265,7 @@ class Measurement:
         classes = {kind.name: kind.variant.of for kind in self.workload.traffic if kind.variant}
         return [name for name, of in classes.items() if name != traffic and of == classes.get(traffic)]
 
-    def _measure(self, arms: tuple[str, ...]) -> MeasuredRounds:
-        self._prepare(arms)
+    def _measure_until_decided(self, arms: tuple[str, ...]) -> MeasuredRounds:
         done, why = 0, "all rounds are measured"
         while done < self.workload.repeats:
             if self._time_is_over(arms):

@@ -1,9 +1,8 @@
-"""Decide what the watch does about a finding: nothing, report, restart, fall back, or try the better spec again.
+"""Decide what the watch does about a finding: nothing, report, restart, fall back, or try the replaced spec again.
 
 The decision is a function of values, which mpctl.app.watch carries out. Without a policy that says so it is never more
-than a report. In the order in which they hold an action back: another operation or operator, a finding that does
-not last, the cool-down of the service, its limit per day, the brake over the fleet, the pause after
-an action that failed.
+than a report. An action is held back, in this order, by another operation or operator, a finding that does not last,
+the cool-down of the service, its limit per day, the brake over the fleet, and the pause after an action that failed.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ class WatchAct(StrEnum):
     REFRESH = "refresh"
 
 
+CHANGES = frozenset(WatchAct) - {WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD, WatchAct.PROPOSE}  # operations
 TRAINS = frozenset({WatchAct.MEASURE, WatchAct.REFRESH})
 
 
@@ -97,18 +97,17 @@ class WatchDecision:
 
 def decide(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     """Decide about one service."""
-    decision = _decided(policy, assessment, situation, fleet)
+    decision = _decide_on_signal(policy, assessment, situation, fleet)
     if decision.act in (WatchAct.NOTHING, WatchAct.REPORT):
         decision = _refresh(policy, situation) or decision
-    acts = decision.act not in (WatchAct.NOTHING, WatchAct.REPORT, WatchAct.HOLD, WatchAct.PROPOSE)
     paused = situation.now < situation.retry_at and (not situation.refresh_failed or decision.act in TRAINS)
-    if acts and paused:
+    if decision.act in CHANGES and paused:
         remaining_s = situation.retry_at - situation.now
         return WatchDecision(WatchAct.HOLD, f"{decision.act.value} failed, and is tried again in {remaining_s:.0f} s")
     return decision
 
 
-def _decided(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
+def _decide_on_signal(policy: WatchPolicy, assessment: Assessment, situation: Situation, fleet: Fleet) -> WatchDecision:
     if situation.interrupted:
         acts = policy.fall_back or policy.re_arm or (policy.refresh is not None and policy.refresh.apply)
         what = f"{situation.interrupted} of the watch was interrupted"
@@ -174,6 +173,7 @@ def _reason_to_wait(policy: WatchPolicy, situation: Situation, *, restart: bool,
 
 
 def _cooling(policy: WatchPolicy, situation: Situation) -> str:
+    """The time that is left of the cool-down after the watch's last change of the spec; empty when it is over."""
     last = max(situation.changes, default=None)
     if last is not None and situation.now - last < policy.cool_down_s:
         return f"cool-down: {policy.cool_down_s - (situation.now - last):.0f} s are left"
@@ -191,7 +191,7 @@ def _without_finding(policy: WatchPolicy, assessment: Assessment, situation: Sit
     return WatchDecision(WatchAct.RE_ARM, f"the cool-down is over: {situation.replaced_spec} is measured again")
 
 
-_OF_REFRESH = {
+_ACT_OF_REFRESH = {
     RefreshAct.NOTHING: WatchAct.REPORT,
     RefreshAct.PROPOSE: WatchAct.PROPOSE,
     RefreshAct.MEASURE: WatchAct.MEASURE,
@@ -201,7 +201,7 @@ _OF_REFRESH = {
 
 def _refresh(policy: WatchPolicy, situation: Situation) -> WatchDecision | None:
     """Return the next act of a refresh; None where no draft is stale, or the finding is younger than the policy wants.
-    A training that was begun goes on whatever the policy says now; it holds no lease, so others may be at work."""
+    A training that was begun continues whatever the policy says now; it holds no lease, so others may be at work."""
     if situation.busy or policy.refresh is None:
         return None
     if situation.refreshing:
@@ -210,7 +210,7 @@ def _refresh(policy: WatchPolicy, situation: Situation) -> WatchDecision | None:
     if situation.stale is None or lasted < policy.confirm_s:
         return None
     decision = decide_refresh(policy.refresh, situation.stale, situation.now)
-    return WatchDecision(_OF_REFRESH[decision.act], decision.reason, method=decision.method)
+    return WatchDecision(_ACT_OF_REFRESH[decision.act], decision.reason, method=decision.method)
 
 
 def ladder(policy: WatchPolicy, served: Sequence[Rung], live: Rung, previous: int | None) -> tuple[Rung, ...]:

@@ -46,7 +46,7 @@ def window_between(before: Reading, after: Reading, gap_s: float) -> ServiceWind
         names = tuple(n for n, c in after.engines.items() if n in before.engines and restarted(before.engines[n], c))
         blind = f"no reading for {seconds:.0f} s"
         return ServiceWindow(seconds, None, restarted=names, speculating=speculating, blind=blind)
-    windows, again, odd = [], [], []
+    windows, again, unusable = [], [], []
     for name, counters in after.engines.items():
         if name not in before.engines:
             continue
@@ -56,9 +56,9 @@ def window_between(before: Reading, after: Reading, gap_s: float) -> ServiceWind
         try:
             windows.append(Window.between(before.engines[name], counters))
         except CounterError as error:
-            odd.append(f"{name}: {error}")
+            unusable.append(f"{name}: {error}")
     started = tuple(name for name in after.engines if name not in before.engines)
-    blind = "" if windows else _why_blind(after, tuple(again), started, tuple(odd))
+    blind = "" if windows else _why_blind(after, tuple(again), started, tuple(unusable))
     if windows and 2 * len(windows) < after.wanted:
         blind = f"{len(windows)} of {after.wanted} engines could be read"
     window = None if blind else windows[0] if len(windows) == 1 else Window.total(tuple(windows))
@@ -82,14 +82,14 @@ def _speculating(reading: Reading) -> bool | None:
     return False if answered and not reading.failed else None
 
 
-def _why_blind(after: Reading, restarted: tuple[str, ...], started: tuple[str, ...], odd: tuple[str, ...]) -> str:
-    if odd:
-        return odd[0]
+def _why_blind(after: Reading, again: tuple[str, ...], started: tuple[str, ...], unusable: tuple[str, ...]) -> str:
+    if unusable:
+        return unusable[0]
     if after.failed:
         name, why = next(iter(sorted(after.failed.items())))
         return f"{name}: {why}" if name else why
-    if restarted:
-        return f"{restarted[0]} restarted"
+    if again:
+        return f"{again[0]} restarted"
     if started:
         return f"{started[0]} is new"
     return "no engine could be read"

@@ -17,7 +17,7 @@ from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
 from mpctl.app.requests import SpeculationRequest
-from mpctl.app.session.base import Place, Session, interruptible, place_load, who
+from mpctl.app.session.base import Place, Session, choose_load_place, interruptible, who
 from mpctl.app.session.open import open_session
 from mpctl.app.variants import adapters_named
 from mpctl.app.workload import Loader, loader_for
@@ -169,7 +169,7 @@ def open_side_by_side(
         session.console.note(f"note: {note}")
     specs = {BASELINE: (live, change.old_spec), CANDIDATE: (arm, change.spec)}
     return Arms(
-        identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load}",
+        identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load_place}",
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
         load=loader_for(session),
@@ -252,14 +252,14 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
 def place_client(session: Session, request: BenchRequest) -> None:
     """Choose where the load client of a measurement runs; in a cluster each user has one of their own."""
     measurement = request.measurement
-    session.load = place_load(measurement.load, measurement.load_pods, session.platform.name)
+    session.load_place = choose_load_place(measurement.load, measurement.load_pods, session.platform.name)
     session.scope = f"bench-{hashlib.sha256(who().encode()).hexdigest()[:6]}"
 
 
 def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
     manifests = [f"{s.title} {s.platform.read().text}" for s in sessions.values()]
     return Arms(
-        identity="\n".join([*manifests, f"load {sessions[BASELINE].load}"]),
+        identity="\n".join([*manifests, f"load {sessions[BASELINE].load_place}"]),
         names=tuple(sessions),
         meter=context.meter,
         load=loader_for(sessions[BASELINE]),

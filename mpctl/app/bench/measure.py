@@ -17,7 +17,7 @@ from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
-from mpctl.app.session.base import Place, place_load, who
+from mpctl.app.session.base import Place, choose_load_place, who
 from mpctl.app.variants import asks_for_variants, with_variants
 from mpctl.app.workload import describe_workload, read_workload
 from mpctl.errors import Conflict, InputError
@@ -63,7 +63,7 @@ def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasure
 def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:
     if not request.servers.url:
         return open_services(place, console, request)
-    place_load(request.measurement.load, request.measurement.load_pods, "local")
+    choose_load_place(request.measurement.load, request.measurement.load_pods, "local")
     return open_servers(console, request.servers)
 
 

@@ -71,14 +71,14 @@ class Change:
     def draft_name(self) -> str:
         """The draft by the name it is known by; empty for methods that load no weights. Its path in the pod may say
         nothing."""
-        known = self.spec.known
-        if known is None or not known.loads_weights:
+        method = self.spec.known
+        if method is None or not method.loads_weights:
             return ""
-        return self.selection.draft or self.spec.draft or f"the {known.name} layers of the target"
+        return self.selection.draft or self.spec.draft or f"the {method.name} layers of the target"
 
-    def at(self, load: Load) -> Change:
+    def under_load(self, load: Load) -> Change:
         """The same change, checked under another load."""
-        return replace(self, checked=self.preflight.at(load).check())
+        return replace(self, checked=self.preflight.under_load(load).check())
 
     def require_allowed(self) -> None:
         """Refuse what the preflight forbids.

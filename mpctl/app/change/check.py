@@ -67,7 +67,7 @@ class Preflight:
     notes: tuple[Finding, ...]
     conditions: Conditions
 
-    def at(self, load: Load) -> Preflight:
+    def under_load(self, load: Load) -> Preflight:
         """The same change under another load."""
         return replace(self, conditions=self.conditions._replace(load=load))
 

@@ -20,7 +20,7 @@ from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resum
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.plan.predicted import choose_best, predict_rollout
 from mpctl.app.requests import DryRun, RolloutRequest
-from mpctl.app.session.base import Session, place_load
+from mpctl.app.session.base import LoadPlace, Session, choose_load_place
 from mpctl.app.variants import adapters_named, asks_for_variants, with_variants
 from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
@@ -53,45 +53,50 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     if request.signing.key is not None:
         open_signer(request.signing)  # a key that cannot sign stops the rollout before it starts
     workload = read_workload(request.measurement, loader_for(session))
-    request = _with_method(session, request, workload)
+    request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
-    load = Load(workload.most, max(workload.temperatures), prompts)
-    change = prepare(session, request.speculation, load)
+    measured_load = Load(workload.most, max(workload.temperatures), prompts)
+    change = prepare(session, request.speculation, measured_load)
     entries = session.store.entries()
     unfinished = unfinished_operation(entries)
-    wanted = request.measurement
-    session.load = place_load(wanted.load, wanted.load_pods, session.platform.name, unfinished=unfinished)
+    session.load_place = _load_place(session, request, unfinished)
     workload = _with_variants(session, request, workload, unfinished)
     workload, power_sentence = _with_rounds(session, request, workload, unfinished, entries)
-    planner, prediction = RolloutPlanner(session, request, change, session.load), None
+    planner, prediction = RolloutPlanner(session, request, change, session.load_place), None
     fit = planner.fit_request(workload, unfinished, entries)
     decision = decide_rollout(planner.plan(fit), session.platform.read(), unfinished, holder=session.holder())
-    already = f"{session.title} already runs {change.spec.describe()}"
+    nothing_to_do = OperationOutcome.nothing_to_do(session, f"{session.title} already runs {change.spec.describe()}")
     if decision.act is Act.ALREADY:
-        return OperationOutcome.nothing_to_do(session, already)
+        return nothing_to_do
     opens = decision.act is Act.OPEN
-    if opens and (owner := session.ownership_warning(force=request.force)):
-        console.warn(owner)
-    _require_possible(session, change, unfinished)
+    if opens and (warning := session.ownership_warning(force=request.force)):
+        console.warn(warning)
+    _report_and_require_possible(session, change, unfinished)
     if opens:
         if power_sentence and not change.spec.is_none:
             console.note(power_sentence)
         fit = planner.fit_to_service(fit)
-        change = _checked_at_users_load(session, change, load, fit)
+        for note in fit.notes:
+            console.note(f"note: {note}")
+        change = _checked_under_users_load(session, change, measured_load, fit)
         prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
-    explanation = "\n".join(filter(None, (explain_rollout(session, plan, fit.workload), fit.reason, fit.fullness)))
+    reasons = (explain_rollout(session, plan, fit.workload), fit.placement_reason, fit.fidelity_reason)
+    explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
         console.confirm(f"{explanation}\nContinue ({session.place})?")
     outcome = _execute(session, request, planner, fit, plan)
-    if outcome is None:
-        return OperationOutcome.nothing_to_do(session, already)
-    return _with_pool_compared(session, change, outcome)
+    return nothing_to_do if outcome is None else _with_pool_compared(session, change, outcome)
 
 
-def _require_possible(session: Session, change: Change, unfinished: Operation | None) -> None:
+def _load_place(session: Session, request: RolloutRequest, unfinished: Operation | None = None) -> LoadPlace:
+    measurement = request.measurement
+    return choose_load_place(measurement.load, measurement.load_pods, session.platform.name, unfinished=unfinished)
+
+
+def _report_and_require_possible(session: Session, change: Change, unfinished: Operation | None) -> None:
     """Show the findings of the preflight, and refuse a change that it forbids or that nothing could measure."""
     change.report(session.console)
     change.require_allowed()
@@ -123,22 +128,20 @@ def _with_pool_compared(session: Session, change: Change, outcome: OperationOutc
     return outcome if memory is None or log is None else replace(outcome, pool=compare_with_log(memory, log) or "")
 
 
-def _checked_at_users_load(session: Session, change: Change, load: Load, fit: Fit) -> Change:
-    """Print the notes on where the arms run, and check the change under the users' load as well, which it carries after
-    a promotion. What that finds beyond the measurement's load is reported.
+def _checked_under_users_load(session: Session, change: Change, measured_load: Load, fit: Fit) -> Change:
+    """Check the change under the users' load as well, which it carries after a promotion, and report what that finds
+    beyond the measurement's load.
 
     Raises:
         Refused: the preflight forbids the change under that load.
     """
-    for note in fit.notes:
-        session.console.note(f"note: {note}")
     in_flight = math.ceil(fit.users.in_flight_per_pod or 0) if fit.users is not None else 0
-    if in_flight <= (load.concurrency or 0):
+    if in_flight <= (measured_load.concurrency or 0):
         return change
-    busy = change.at(replace(load, concurrency=in_flight))
-    busy.report_findings(session.console, shown=change.findings)
-    busy.require_allowed()
-    return busy
+    under_users_load = change.under_load(replace(measured_load, concurrency=in_flight))
+    under_users_load.report_findings(session.console, shown=change.findings)
+    under_users_load.require_allowed()
+    return under_users_load
 
 
 def _resume_or_open(
@@ -153,10 +156,12 @@ def _resume_or_open(
         confirm_resume(session, decision.operation)
         return decision.operation
     session.store.save(plan.workload, "workload", fit.workload.to_record(), only=True)
-    return runner.open_plan(context, planner.plan(planner.read_again(fit), plan.prediction, session.platform.scaling()))
+    return runner.open_plan(
+        context, planner.plan(planner.with_current_route(fit), plan.prediction, session.platform.scaling())
+    )
 
 
-def _with_method(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
+def _with_best_method(session: Session, request: RolloutRequest, workload: Workload) -> RolloutRequest:
     """The request with the plan's best method where it asks for ``auto``.
 
     Raises:
@@ -220,7 +225,7 @@ def _with_rounds(
                 hint="leave out --detect in the dry run",
             )
         session.require_load_client()
-        session.load = place_load(measurement.load, measurement.load_pods, session.platform.name)
+        session.load_place = _load_place(session, request)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:
             live = target_of(context, Arm(session.platform.read().text), None)

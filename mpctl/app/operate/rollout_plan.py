@@ -56,11 +56,11 @@ class Fit:
     deletes_retained_baseline: bool = False  # that of an earlier rollout ends first
     bake_s: float = 0.0
     bake_baseline: bool = False
-    reason: str = ""  # for the placement, in sentences
+    placement_reason: str = ""  # why the arms are measured there, in sentences
     notes: tuple[str, ...] = ()  # on the capacity
     fidelity: str = QUICK  # the pass of answers before speed
-    earlier: int = 0  # measurements of the same pair
-    fullness: str = ""  # why that is the full one without being asked for
+    fidelity_reason: str = ""  # why the pass is full although the request names none
+    earlier: int = 0  # measurements of the same pair that did not promote
 
 
 class RolloutPlanner:
@@ -125,13 +125,13 @@ class RolloutPlanner:
         fidelity = self._request.fidelity or (FULL if risks else QUICK)
         if self._request.fidelity is None and begun is not None and begun.kind is Kind.ROLLOUT:
             fidelity = begun.fidelity
-        fullness = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
+        fidelity_reason = f"answers are compared in full (--fidelity full): {risks}" if risks else ""
         fit = Fit(
             workload,
             Strategy.SIDE_BY_SIDE,
             self._request.accept_downtime,
             fidelity=fidelity,
-            fullness=fullness,
+            fidelity_reason=fidelity_reason,
             earlier=self._earlier(workload, entries),
         )
         if self._request.strategy != AUTO:
@@ -213,11 +213,12 @@ class RolloutPlanner:
             users=users,
             users_share_percent=choice.share if placement is Placement.SPLIT else 0,
             route=self._users_route(placement, users.pods) if placement.users_set_load else fit.route,
-            reason=choice.describe(),
+            placement_reason=choice.describe(),
         )
 
     def fit_platform(self, fit: Fit) -> Fit:
-        """Choose a strategy that the platform has capacity for, and read the HTTPRoute that the traffic needs.
+        """Choose a strategy that the platform has capacity for, the bake after it, and the retained baseline that ends
+        first; read the HTTPRoute that the traffic needs.
 
         Raises:
             InputError: options contradict each other, or ask for what the platform cannot do.
@@ -265,8 +266,8 @@ class RolloutPlanner:
             return replace(fit, notes=(*notes, f"a rollback during the bake takes an engine start: {error.message}"))
         return replace(fit, route=route, bake_baseline=True)
 
-    def read_again(self, fit: Fit) -> Fit:
-        """The fit with its route as it is now."""
+    def with_current_route(self, fit: Fit) -> Fit:
+        """The fit with its route as it is now: under the lease, after the user was asked."""
         if fit.route is None:
             return fit
         traffic, route = self._request.traffic, self._session.platform.route

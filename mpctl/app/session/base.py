@@ -69,16 +69,16 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
 
 @dataclass(frozen=True)
 class LoadPlace:
-    """``where``: ``job``, a Job of so many ``pods`` in the cluster, or ``local``, the machine of the command."""
+    """The place of the load client."""
 
-    where: str
-    pods: int = 1
+    where: str  # ``job``, a Job in the cluster, or ``local``, the machine of the command
+    pods: int = 1  # of the Job
 
     def __str__(self) -> str:
         return self.where if self.pods == 1 else f"{self.where} of {self.pods} pods"
 
 
-def place_load(asked: str, pods: int | None, platform: str, *, unfinished: Operation | None = None) -> LoadPlace:
+def choose_load_place(asked: str, pods: int | None, platform: str, *, unfinished: Operation | None = None) -> LoadPlace:
     """The place that was asked for, else that of an ``unfinished`` rollout, else a Job in a cluster, whose requests
     take the path of the service's clients and need no vLLM on this machine. ``pods``: None without a wish.
 
@@ -239,10 +239,8 @@ class Session(Source):
     console: Console
     platform: Platform
     store: Store
-    load: LoadPlace | None = None
-    """The place of the load client; None: that of the unfinished rollout."""
-    scope = "rollout"
-    """The purpose of a load client in the cluster; each purpose has its own client."""
+    load_place: LoadPlace | None = None  # None: that of the unfinished rollout
+    scope = "rollout"  # the purpose of a load client in the cluster; each purpose has its own client
 
     @property
     def title(self) -> str:

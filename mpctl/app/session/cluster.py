@@ -22,8 +22,8 @@ from mpctl.app.session.base import (
     Session,
     SystemClock,
     choose,
+    choose_load_place,
     interruptible,
-    place_load,
     who,
 )
 from mpctl.app.session.service_status import Leftover, Status
@@ -123,7 +123,7 @@ class ClusterSession(Session):
         Raises:
             Refused: none is installed.
         """
-        if self.load is not None and self.load.where == "job":
+        if self.load_place is not None and self.load_place.where == "job":
             return
         from mpctl.platform.local.engine import python_of
 
@@ -224,7 +224,7 @@ class ClusterSession(Session):
     def _load_client(self) -> LoadClient:
         """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's
         client, which removes the Job that a killed command left."""
-        load = self.load or place_load(
+        load = self.load_place or choose_load_place(
             "auto", None, "kubernetes", unfinished=unfinished_operation(self.store.entries())
         )
         if load.where == "local":

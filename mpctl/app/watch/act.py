@@ -71,37 +71,37 @@ def carry_out_decision(
     decision: WatchDecision,
     trainings: Trainings,
 ) -> str:
-    """Do it; returns what was done, in words.
+    """Carry out a decision, and return what was done, in words.
 
     Raises:
         MpctlError: it failed; what was begun is in the ledger, and the next reading continues it.
     """
     if decision.act is WatchAct.RESUME:
         outcome = resume.run(session, _prompts_again(session, policy))
-        return f"{facts.interrupted} was continued: {_ended(outcome)}"
+        return f"{facts.interrupted} was continued: {_ending_text(outcome)}"
     if decision.act is WatchAct.REFRESH:
         assert facts.refresh is not None
         return _refresh(session, policy, facts.refresh, decision, trainings)
     if decision.act is WatchAct.MEASURE:
         assert facts.refresh is not None
-        outcome = rollout.run(session, _free_request(session, policy, facts.refresh, decision.method))
-        return f"{decision.method} was measured: {_ended(outcome)}"
+        outcome = rollout.run(session, _request_for_free_method(session, policy, facts.refresh, decision.method))
+        return f"{decision.method} was measured: {_ending_text(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.replaced_spec is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
-        return f"{facts.replaced_spec.describe()} was measured again: {_ended(outcome)}"
+        return f"{facts.replaced_spec.describe()} was measured again: {_ending_text(outcome)}"
     why = f"{WATCH}: {decision.reason}"
     if decision.act is WatchAct.RESTART:
         outcome = maintain.restart(session, why=why, by=WATCH)
-        return f"restarted the engines of {outcome.plan.spec_text}: {_ended(outcome)}"
+        return f"restarted the engines of {outcome.plan.spec_text}: {_ending_text(outcome)}"
     assert decision.rung is not None
     request = RollbackRequest(to_revision=decision.rung.revision, why=why, by=WATCH)
     outcome = rollback.run(session, request)
-    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ended(outcome)}"
+    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ending_text(outcome)}"
 
 
 def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
-    """The rollout that tries the better spec again, behind the gate: measured and judged as when it was promoted, on
+    """The rollout that tries the replaced spec again, behind the gate: measured and judged as when it was promoted, on
     the policy's prompts where it names some."""
     assert facts.replaced_spec is not None
     config = facts.replaced_spec.config() or {}
@@ -121,19 +121,19 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
 def _refresh(
     session: Session, policy: WatchPolicy, facts: RefreshFacts, decision: WatchDecision, trainings: Trainings
 ) -> str:
-    """Carry a refresh on: roll out the head that waits for its gate, else begin a training or continue the one that
+    """Advance a refresh: roll out the head that waits for its gate, else begin a training or continue the one that
     was begun."""
     assert policy.refresh is not None
     training = trainings(session, policy.refresh, facts.promotion)
     if training is None:
         return "nothing here can train"
     with closing(training):
-        return _refreshed(session, facts, decision, training)
+        return _advance_refresh(session, facts, decision, training)
 
 
-def _refreshed(session: Session, facts: RefreshFacts, decision: WatchDecision, training: refresh.Training) -> str:
+def _advance_refresh(session: Session, facts: RefreshFacts, decision: WatchDecision, training: refresh.Training) -> str:
     if facts.offered is not None:
-        return _gate(session, facts.promotion, facts.offered, training)
+        return _roll_out_offered(session, facts.promotion, facts.offered, training)
     if not facts.unfinished:
         refresh.propose(session, training, draft=facts.stale.draft, cause=decision.reason, by=WATCH)
     operation = refresh.advance(session, training)
@@ -152,7 +152,7 @@ def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
     return prompts_of(policy.refresh.prompts if free and policy.refresh is not None else policy.re_arm_prompts)
 
 
-def _free_request(session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str) -> RolloutRequest:
+def _request_for_free_method(session: Session, policy: WatchPolicy, facts: RefreshFacts, method: str) -> RolloutRequest:
     assert policy.refresh is not None
     prompts = prompts_of(policy.refresh.prompts)
     return RolloutRequest(
@@ -160,7 +160,7 @@ def _free_request(session: Session, policy: WatchPolicy, facts: RefreshFacts, me
     )
 
 
-def _gate(session: Session, promotion: Plan, offered: Operation, training: refresh.Training) -> str:
+def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, training: refresh.Training) -> str:
     """Roll out the head of a refresh with the settings of the one before, on prompts that it was not trained on. Their
     file stays where the rollout is interrupted, which reads it again."""
     spec, reserved = promotion.spec, refresh.reserved_of(offered)
@@ -184,7 +184,7 @@ def _gate(session: Session, promotion: Plan, offered: Operation, training: refre
     )
     outcome = rollout.run(session, request)
     file.unlink(missing_ok=True)
-    return f"{reserved.name} was measured: {_ended(outcome)}"
+    return f"{reserved.name} was measured: {_ending_text(outcome)}"
 
 
 def _measurement(session: Session, promotion: Plan | None, prompts: tuple[str, ...]) -> MeasurementRequest:
@@ -222,7 +222,7 @@ def _limits(promotion: Plan) -> dict[str, object]:
     }
 
 
-def _ended(outcome: OperationOutcome) -> str:
+def _ending_text(outcome: OperationOutcome) -> str:
     """Return in words how the operation ended.
 
     Raises:

@@ -85,7 +85,7 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = ope
     """
     entries, revisions = session.store.entries(), session.store.revisions()
     every = operations(entries)
-    facts = _own_changes(every, unfinished_operation(entries), session.holder())
+    facts = _facts_of_own_changes(every, unfinished_operation(entries), session.holder())
     last = last_change(entries)
     if last is None:
         return facts
@@ -119,7 +119,7 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = ope
     return replace(facts, fell_back=_fallback(session, last, replaced), promotion=promotion)
 
 
-def _own_changes(every: Iterable[Operation], unfinished: Operation | None, holder: str | None) -> LedgerFacts:
+def _facts_of_own_changes(every: Iterable[Operation], unfinished: Operation | None, holder: str | None) -> LedgerFacts:
     """When the watch itself changed the service, and what is under way."""
     mine = [op for op in every if op.plan.by == WATCH]
     restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
@@ -139,7 +139,7 @@ def _own_changes(every: Iterable[Operation], unfinished: Operation | None, holde
 
 
 def _is_fallback(operation: Operation) -> bool:
-    """Whether the watch rolled back by itself, not a rollout of its own that failed."""
+    """Return whether the watch fell back; the automatic rollback of its own rollout is no fallback."""
     plan = operation.plan
     return plan.by == WATCH and plan.kind is Kind.ROLLBACK and not plan.automatic
 

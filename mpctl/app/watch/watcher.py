@@ -26,7 +26,7 @@ from mpctl.app.workload import prompts_of
 from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
-from mpctl.watch.decision import ACTIONABLE, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
+from mpctl.watch.decision import ACTIONABLE, CHANGES, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
 from mpctl.watch.sentinel import Check, Guard, Sentinels
@@ -38,13 +38,11 @@ _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bou
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
 _QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
-_UNJUDGED = frozenset(
-    {Signal.BLIND, Signal.UNMEASURED_LOAD}
-)  # no finding begins or ends in such a window, until it lasts
+_UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # such a window begins or ends no finding until it lasts
 _RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
 _UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
-_REASONS = {
+_REASONS = {  # of the event after an action
     WatchAct.RESTART: "Restarted",
     WatchAct.FALL_BACK: "FellBack",
     WatchAct.RE_ARM: "ReArmed",
@@ -225,9 +223,9 @@ class Watcher:
             watched.guard = Guard(1.0 if watched.is_read else 0.0)
         before, watched.facts = watched.facts, facts
         watched.read_at, watched.is_read = self._monotonic(), True
-        self._tell_known_bad(watched, before)
+        self._emit_known_bad(watched, before)
 
-    def _tell_known_bad(self, watched: WatchedService, before: LedgerFacts) -> None:
+    def _emit_known_bad(self, watched: WatchedService, before: LedgerFacts) -> None:
         """Emit an event when another set of faults of the engine applies to what serves."""
         sure, earlier = ([f for f in facts.known_bad if f.severity == "refuse"] for facts in (watched.facts, before))
         if [finding.id for finding in sure] == [finding.id for finding in earlier]:
@@ -235,7 +233,7 @@ class Watcher:
         text = "; ".join(f"{finding.id}: {finding.reason}; {finding.todo}" for finding in sure)
         text = text or "the speculation is no longer among the combinations that are known to fail"
         command = watched.session.command("rollback") if sure else ""
-        self._tell(watched, "signal", "KnownBad", text, finding=bool(sure), command=command)
+        self._emit_event(watched, "signal", "KnownBad", text, finding=bool(sure), command=command)
 
     def _judge(self, watched: WatchedService, reading: Reading) -> None:
         facts = watched.facts
@@ -251,12 +249,12 @@ class Watcher:
         assessment = _with_answers(assessment, watched.guard)
         watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
-            self._tell(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
+            self._emit_event(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
         if assessment.figures is not None:
             watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
         if self._is_settled(watched):
-            self._confirm(watched)
+            self._start_confirmation(watched)
             self._report(watched)
 
     def _ask_for_answers(self, watched: WatchedService, engines: int) -> None:
@@ -269,7 +267,7 @@ class Watcher:
             check = watched.guard.last
             if check is Check.ONCE or (check is Check.UNVERIFIED and check is not before):
                 reason = "AnswerDiffered" if check is Check.ONCE else "AnswersUnverified"
-                self._tell(watched, "signal", reason, result.text)
+                self._emit_event(watched, "signal", reason, result.text)
         busy = watched.facts.busy or not watched.is_read or watched.asking is not None
         if not busy and watched.guard.due(self.policy, self._now()):
             watched.asking = self._askers.submit(self._send_sentinel, watched, engines)
@@ -294,7 +292,7 @@ class Watcher:
         if bool(changes) != bool(watched.traffic_changes):
             text = "; ".join(changes) or "the traffic resembles what the gate measured again"
             command = watched.session.command("bench") if changes else ""
-            self._tell(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
+            self._emit_event(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
         watched.traffic_changes = changes
 
     def _is_settled(self, watched: WatchedService) -> bool:
@@ -307,7 +305,7 @@ class Watcher:
         watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
         return now - watched.unjudged_since >= _UNJUDGED_S
 
-    def _confirm(self, watched: WatchedService) -> None:
+    def _start_confirmation(self, watched: WatchedService) -> None:
         """Start the confirmation time of a finding when it begins. One that is acted on keeps it when it changes its
         name, as with the load from one window to the next."""
         before, finding = watched.finding, watched.assessment.signal if watched.assessment.finding else None
@@ -329,15 +327,16 @@ class Watcher:
             self._emit(signal_event(self._time(), watched.key, watched.assessment, watched.facts.reference))
 
     def _decide(self, watched: WatchedService, *, acts: bool) -> None:
-        watched.decision = decision = self._decision(watched)
+        """Decide, emit what is held back or proposed, and start the action that the policy permits."""
+        watched.decision = decision = self._decide_on_current_ledger(watched)
         reason = "BrakeHolds" if decision.brake else "Held"
         if decision.act is WatchAct.HOLD and reason not in watched.hold_reasons:
             watched.hold_reasons.add(reason)
-            self._tell(watched, "decision", reason, decision.reason, finding=True)
+            self._emit_event(watched, "decision", reason, decision.reason, finding=True)
         if decision.act is WatchAct.PROPOSE and watched.proposed_after != watched.facts.operation:
             watched.proposed_after = watched.facts.operation
             self._propose(watched, decision.reason)
-        if acts and decision.act in _REASONS:
+        if acts and decision.act in CHANGES:
             if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
             if decision.act is WatchAct.RESTART:
@@ -359,7 +358,7 @@ class Watcher:
         named = {"--trainer": self.policy.refresh.trainer, "--trainer-image": self.policy.refresh.trainer_image}
         options += [part for option, value in named.items() if value for part in (option, value)]
         command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
-        self._tell(watched, "decision", "RefreshProposed", text, finding=True, command=command)
+        self._emit_event(watched, "decision", "RefreshProposed", text, finding=True, command=command)
 
     def _stale(self, watched: WatchedService) -> StaleDraft | None:
         """The draft that went stale: one that a fallback replaced, or one that serves and is found wanting now. A
@@ -372,11 +371,11 @@ class Watcher:
             return None
         return replace(refresh.stale, cause=cause)
 
-    def _decision(self, watched: WatchedService) -> WatchDecision:
-        """Decide; to act, only on the ledger as it is now."""
+    def _decide_on_current_ledger(self, watched: WatchedService) -> WatchDecision:
+        """Decide; an action only on the ledger as it is now, which is read again until it stays the same."""
         while True:
             decision = decide(self.policy, watched.assessment, self._situation(watched), self._fleet(watched))
-            if decision.act not in _REASONS or not self._changed_meanwhile(watched):
+            if decision.act not in CHANGES or not self._changed_meanwhile(watched):
                 return decision
 
     def _changed_meanwhile(self, watched: WatchedService) -> bool:
@@ -436,7 +435,7 @@ class Watcher:
         watched.read_at = None
         self._accept_facts(watched, self._facts_of(watched.session))
         self._begun.pop(watched.key, None)  # the ledger has it by now
-        self._tell(watched, kind, reason, text, **details)
+        self._emit_event(watched, kind, reason, text, **details)
 
     def _end_action(self, watched: WatchedService) -> None:
         """Report an action that ended with a fault of our own; it must be neither silent nor repeated at once."""
@@ -448,14 +447,16 @@ class Watcher:
         watched.read_at = None
         self._failed(watched)
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
-        self._tell(watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history"))
+        self._emit_event(
+            watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history")
+        )
 
     def _failed(self, watched: WatchedService) -> None:
         watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
         watched.failures += 1
         watched.refresh_failed = watched.decision.act in TRAINS
 
-    def _tell(self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any) -> None:
+    def _emit_event(self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any) -> None:
         """Emit an event of a service."""
         namespace, service = watched.key
         self._emit(WatchEvent(self._time(), namespace, service, kind, reason, text, **details))

@@ -54,7 +54,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class PredictedCrossover:
-    """The range of concurrency in which speculation stops to pay. ``low`` None: it pays up to ``_MOST_CONCURRENCY``;
+    """The range of concurrency in which speculation stops paying. ``low`` None: it pays up to ``_MOST_CONCURRENCY``;
     ``high`` None: the range ends above it. Both 0: it never pays."""
 
     low: float | None

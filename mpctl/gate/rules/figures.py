@@ -100,12 +100,13 @@ def judge_threshold(case: Case, threshold: Threshold) -> RuleResult:
     text = (
         f"{label} {formatting.in_unit(interval.value, unit)}{threshold.detail}, "
         f"{formatting.confidence(interval, unit)} over {interval.n} rounds of {c.round_requests:.3g} prompts "
-        f"({threshold.text}){_not_in_turns(case)}{advice}"
+        f"({threshold.text}){_widening_text(case)}{advice}"
     )
     return RuleResult(outcome, text, interval.value, limit, interval, n, unit, needed)
 
 
-def _not_in_turns(case: Case) -> str:
+def _widening_text(case: Case) -> str:
+    """Name the widening for arms that were measured one after the other; empty for others."""
     if case.comparison.order is not ArmOrder.SEPARATE:
         return ""
     most = formatting.limit(case.policy.max_drift, "share")

@@ -12,9 +12,8 @@ from mpctl.gate.rule import Outcome, RuleResult
 from mpctl.gate.users_traffic import TrafficFigures, compare_traffic, in_words
 from mpctl.stats.confidence import chance_to_decide
 
-LEAST_CHANCE_OF_WINDOWS = (
-    0.05  # of a decision by the remaining windows; below it, from half of them on, the measurement ends
-)
+# Of a decision by the remaining windows; below it, from half of them on, the measurement ends.
+LEAST_CHANCE_OF_WINDOWS = 0.05
 LOOK_LIMIT_SD = 3.0  # by which the share of requests may differ from the weights before the router looks at load
 _CHANCE_SD = 2.0  # of the requests per pod, which differ by chance
 

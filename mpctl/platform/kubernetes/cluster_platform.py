@@ -339,7 +339,7 @@ class KubernetesPlatform:
             return self.reader.workload(candidate)
         if arm.id != self._candidate_arm:
             return None
-        self._candidate_arm = ""
+        self._candidate_arm = ""  # another writer removed the candidate: the live service may be the arm
         return self._workload(arm)
 
     def state(self, arm: Arm) -> ArmState:

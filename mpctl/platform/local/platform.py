@@ -49,8 +49,7 @@ _PHASES = {"Starting": Phase.STARTING, "Restarting": Phase.STARTING, "Ready": Ph
 
 
 class LocalPlatform:
-    """A service of this machine. ``supervises``: reading an arm replaces a supervisor that is gone, which a command
-    that
+    """A service of this machine. ``supervises``: reading an arm replaces a supervisor that is gone, as a command that
     changes the service needs; otherwise reading changes nothing."""
 
     name = "local"
@@ -304,11 +303,11 @@ class LocalPlatform:
         """Stop every other arm, then start this one; the service's port refuses connections meanwhile."""
         self._clear_failed(arm)
 
-        def only(desired: Desired) -> Desired:
+        def without_others(desired: Desired) -> Desired:
             arms = {arm.id: desired.arms[arm.id]} if arm.id in desired.arms else {}
             return replace(desired, arms=arms)
 
-        change(self.directory, only)
+        change(self.directory, without_others)
         self._wait_until(lambda arms: set(arms) <= {arm.id})
         self.start(arm)
         # On one machine the switch is the change of the service itself: its port answers from the new arm once that

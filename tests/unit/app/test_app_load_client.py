@@ -12,7 +12,7 @@ from mpctl.app.change.resolve import Selection
 from mpctl.app.operate import rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
-from mpctl.app.session.base import place_load
+from mpctl.app.session.base import choose_load_place
 from mpctl.cli.main import run
 from mpctl.errors import InputError, Refused
 from mpctl.methods import Spec
@@ -56,13 +56,13 @@ def operation(plan=None, **changes):
 )
 def test_where(asked, pods, platform, unfinished, where):
     found = operation(unfinished) if isinstance(unfinished, Plan) else unfinished
-    assert str(place_load(asked, pods, platform, unfinished=found)) == where
+    assert str(choose_load_place(asked, pods, platform, unfinished=found)) == where
 
 
 @pytest.mark.parametrize("asked", ["auto", "local"])
 def test_no_pods_without_a_job(asked):
     with pytest.raises(InputError, match="--load-pods: only a Job in a cluster has pods"):
-        place_load(asked, 2, "local")
+        choose_load_place(asked, 2, "local")
 
 
 def test_another_number_of_pods_is_another_plan():
@@ -74,7 +74,7 @@ class Fake(SimpleNamespace):
     """A session in which nothing can send a load, as on a machine without vLLM."""
 
     def require_load_client(self):
-        if self.load.where != "job":
+        if self.load_place.where != "job":
             raise Refused("no vLLM is installed")
 
 
@@ -85,8 +85,10 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     back = Entry.after(None, at=moment, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
     session = Fake(
+        name="demo",
+        namespace="ns",
         title="service ns/demo",
-        load=None,
+        load_place=None,
         ready_timeout_s=lambda asked: 600.0,
         console=SimpleNamespace(note=lambda text: None, warn=lambda text: None, confirm=lambda text: None, verbose=0),
         holder=lambda: None,
@@ -99,11 +101,13 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     carried = []
     change = Change(None, "old", "new", Spec("ngram"), Spec("none"), None, CHECKED, None, CHOSEN)
     monkeypatch.setattr(rollout, "prepare", lambda *args: change)
-    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), reason="", fullness="")
+    fit = SimpleNamespace(workload=SimpleNamespace(traffic=()), placement_reason="", fidelity_reason="")
     planner = SimpleNamespace(fit_request=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
-    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load.where)) or OUTCOME)
+    monkeypatch.setattr(
+        rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load_place.where)) or OUTCOME
+    )
     request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
     assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
@@ -111,7 +115,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
 
 def test_no_job_without_a_cluster():
     with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
-        place_load("job", None, "local")
+        choose_load_place("job", None, "local")
 
 
 def test_a_server_at_an_address_is_measured_from_here(capsys):

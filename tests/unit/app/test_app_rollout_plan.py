@@ -107,7 +107,7 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, comma
     workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)
     fit = planner.fit_request(workload, None, ())
     assert fit.fidelity == fidelity
-    assert fit.fullness == (f"answers are compared in full (--fidelity full): {reason}" if reason else "")
+    assert fit.fidelity_reason == (f"answers are compared in full (--fidelity full): {reason}" if reason else "")
 
 
 def test_without_steps_no_route_is_asked_for():

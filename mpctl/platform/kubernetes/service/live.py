@@ -133,7 +133,7 @@ class Candidate:
         return health.phase is Phase.FAILED
 
     def require_removable(self) -> None:
-        """Raise unless it could be removed again; called before anything is started or changed.
+        """Raise unless a candidate could be removed again; called before anything is started or changed.
 
         Raises:
             Conflict: an HTTPRoute gives it traffic.
@@ -143,7 +143,7 @@ class Candidate:
             self._routes.require_idle()
 
     def remove_owned(self) -> None:
-        """Remove it when mpctl made it."""
+        """Remove the second InferenceService when mpctl made it."""
         isvc = self.read_owned()
         if isvc is not None:
             self.remove(isvc)
@@ -174,8 +174,8 @@ class Candidate:
         )
 
     def drain(self) -> tuple[str, ...]:
-        """Wait until its engines have answered all requests; return notes on what stayed unanswered or unknown. At most
-        10 minutes, or the grace period of its pods where that is longer.
+        """Wait until the candidate's engines have answered all requests; return notes on what stayed unanswered or
+        unknown. The timeout is 10 minutes, or the grace period of the pods where that is longer.
 
         Two reads in a row must find no request: a gateway's proxies learn of a route one after the other.
         """
@@ -261,25 +261,25 @@ class LiveService:
     def is_arm(self, isvc: Json, arm: Arm) -> bool:
         """Return whether the object is ``arm``: its text, also with the strategy of a change, also with admission's
         additions."""
-        text, forms = text_of(isvc), [arm.manifest]
+        text, texts_written = text_of(isvc), [arm.manifest]
         if shape_of(isvc).strategy_of(isvc) != _strategy(arm.manifest):
-            forms += [with_transition_strategy(arm.manifest, downtime=downtime) for downtime in (False, True)]
-        return text in forms or any(self._added_to(form, text, isvc) for form in forms)
+            texts_written += [with_transition_strategy(arm.manifest, downtime=downtime) for downtime in (False, True)]
+        return text in texts_written or any(self._added_to(written, text, isvc) for written in texts_written)
 
     def added_fields(self, arm: Arm, text: str) -> tuple[str, ...] | None:
         """Return the fields that admission adds to the arm's text; empty when ``text`` is the same, None when it
         differs otherwise."""
         return () if text == arm.manifest else self._added_to(arm.manifest, text, self.require()) or None
 
-    def _added_to(self, form: str, text: str, isvc: Json) -> tuple[str, ...]:
-        """Tell admission's additions from a foreign change by a dry run, once per text and only when every field of
-        ``form`` has its value."""
-        added = added_fields(object_of(form), object_of(text))
+    def _added_to(self, written: str, text: str, isvc: Json) -> tuple[str, ...]:
+        """Return the fields that admission added to the text ``written``; empty where a foreign change did. A dry run
+        tells the two apart, once per text and only when every field of ``written`` has its value."""
+        added = added_fields(object_of(written), object_of(text))
         if not added:
             return ()
-        if form not in self._stored:
-            self._stored[form] = self.dry_run_text(form, isvc)
-        return added if self._stored[form] == text else ()
+        if written not in self._stored:
+            self._stored[written] = self.dry_run_text(written, isvc)
+        return added if self._stored[written] == text else ()
 
     def dry_run_text(self, text: str, isvc: Json | None = None) -> str:
         """Return ``text`` as it would read after a write (dryRun=All)."""
@@ -300,19 +300,19 @@ class LiveService:
         for _ in range(_TRIES):
             live = self.require()
             text = text_of(live)
-            form = arm.manifest
+            wanted_text = arm.manifest
             if shape_of(live).strategy:
-                form = transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
+                wanted_text = transition_text(arm.manifest, self.desired_replicas(live), downtime=downtime)
             # An earlier try that still waits for a GPU is written again once downtime is allowed.
-            written = self.is_arm(live, arm) and (not downtime or text == form or self._serves(live))
-            if not written:
+            is_written = self.is_arm(live, arm) and (not downtime or text == wanted_text or self._serves(live))
+            if not is_written:
                 self.require_expected(live, (*expect, arm))
-            if (written or self._replace(live, form)) and self._deliver(live, form):
+            if (is_written or self._replace(live, wanted_text)) and self._deliver(live, wanted_text):
                 return
         raise self._unwritten()
 
     def _deliver(self, live: Json, text: str) -> bool:
-        """Make the controller write the pods; False when it did meanwhile, which must be seen."""
+        """Make the controller write the pods; False when it wrote them meanwhile, so the object must be read again."""
         try:
             shape_of(live).deliver(self._client, object_to_write(text, live), self._reader.namespace)
         except (Stale, OutcomeUnknown):
@@ -334,6 +334,7 @@ class LiveService:
         return MpctlError(f"{self.title} could not be written in {_TRIES} tries", hint=hint)
 
     def _is_exact(self, live: Json, arm: Arm) -> bool:
+        """Return whether the object is ``arm`` with its own strategy, not that of a change."""
         text = text_of(live)
         return text == arm.manifest or bool(self._added_to(arm.manifest, text, live))
 

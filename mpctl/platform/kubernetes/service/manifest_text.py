@@ -71,7 +71,7 @@ def _dumped(record: str) -> str:
 
 
 def _tidy(record: Json) -> Json:
-    """Without annotations where there are none."""
+    """Leave out an empty mapping of annotations."""
     if not record["metadata"].get("annotations"):
         record["metadata"].pop("annotations", None)
     return record
@@ -161,8 +161,8 @@ def transition_text(text: str, replicas: int, *, downtime: bool) -> str:
     restoring it restarts no pod.
     """
     record = object_of(text)
-    takes_first = _removed_first(shape_of(record).strategy_of(record) or {}, replicas)
-    needed = takes_first == 0 if downtime else takes_first >= replicas
+    stopped_first = _stopped_first(shape_of(record).strategy_of(record) or {}, replicas)
+    needed = stopped_first == 0 if downtime else stopped_first >= replicas
     return with_transition_strategy(text, downtime=downtime) if needed else text
 
 
@@ -195,7 +195,7 @@ def _transition_strategy(*, downtime: bool) -> Json:
     return {"type": "RollingUpdate", "rollingUpdate": limits}
 
 
-def _removed_first(strategy: Mapping[str, Any], replicas: int) -> int:
+def _stopped_first(strategy: Mapping[str, Any], replicas: int) -> int:
     """Number of pods that a Deployment stops before new ones are ready.
 
     Kubernetes: percentages of maxUnavailable round down; when both limits are 0, one pod may stop.
