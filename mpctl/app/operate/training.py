@@ -11,7 +11,6 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
-from mpctl.app.bench.recorded import rollouts_of
 from mpctl.app.plan.training import read_prompts, trained_method
 from mpctl.app.session.base import Session, TrainedHeads, interruptible
 from mpctl.app.training_requests import DraftTrainRequest
@@ -29,6 +28,8 @@ from mpctl.drafts.order import (
 )
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.methods import METHODS, from_config
+from mpctl.rollout.operation import operations, withdrawn
+from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
     from mpctl.app.session.cluster import ClusterSession
@@ -49,19 +50,21 @@ class HeadTrainer(Trainer, TrainedHeads, Protocol):
 @dataclass(frozen=True)
 class MadeHead:
     """A head that was trained here, or is being trained. ``status`` None where nothing runs any more; ``verdict``: how
-    its last rollout ended."""
+    its last rollout ended; ``withdrawn``: it was rolled back after a refresh promoted it, and the watch arms it no
+    more."""
 
     order: TrainingOrder
     card: Card | None
     status: TrainingStatus | None
     serves: bool
     verdict: str | None
+    withdrawn: bool = False
 
     @property
     def state(self) -> str:
         """Phase of the training, or what became of it."""
         if self.card is not None:
-            return "serving" if self.serves else "trained"
+            return "serving" if self.serves else "withdrawn" if self.withdrawn else "trained"
         return str(self.status.phase) if self.status is not None else "not submitted"
 
     @property
@@ -74,11 +77,12 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
     """Return the heads that were trained for a service, the oldest first."""
     cards = {card.name: card for card in trainer.cards()}
     orders, live = trainer.orders(), session.platform.live_text() or ""
-    rollouts = rollouts_of(session) if orders else []
+    every = operations(session.store.entries()) if orders else ()
+    never = withdrawn(every)
     heads = []
     for order in orders:
         uid = None if order.name in cards else trainer.uid_of(order.name)
-        named = [operation for operation in rollouts if names_head(operation.plan.draft, order.name)]
+        named = [op for op in every if op.plan.kind is Kind.ROLLOUT and names_head(op.plan.draft, order.name)]
         ending = named[-1].ending if named else None
         heads.append(
             MadeHead(
@@ -87,6 +91,7 @@ def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
                 None if uid is None else trainer.status(uid),
                 names_head(live, order.name),
                 ending.value if ending is not None else None,
+                any(op.plan.goal.digest in never for op in named),
             )
         )
     return tuple(heads)

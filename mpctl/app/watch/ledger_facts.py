@@ -12,13 +12,13 @@ from datetime import datetime
 
 from mpctl.app.operate.refresh import open_training
 from mpctl.app.session.base import Session, SystemClock, who
-from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, read_refresh, withdrawn
+from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, read_refresh
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
 from mpctl.methods import Finding, Spec
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
-from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation
+from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation, withdrawn
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.assessment import ANSWERS

@@ -84,14 +84,6 @@ def read_refresh(
     return RefreshFacts(promotion.plan, fell_back, stale, unfinished.id if unfinished is not None else "", due, offered)
 
 
-def withdrawn(every: Iterable[Operation]) -> frozenset[str]:
-    """Digests of manifests with a head that a refresh made and that was rolled back: they are never armed again."""
-    operations = list(every)
-    made = {op.plan.goal.digest for op in operations if op.ending is Ending.PROMOTED and op.plan.cause}
-    back = (op for op in operations if op.plan.kind is Kind.ROLLBACK and op.ending is Ending.ROLLED_BACK)
-    return frozenset(op.plan.baseline.digest for op in back) & made
-
-
 def _change_in_question(every: Sequence[Operation]) -> Operation | None:
     """Return the promotion of the draft that serves, or the watch's fallback from one that went stale, whatever free
     methods the watch promoted since; None where a person put something else there."""

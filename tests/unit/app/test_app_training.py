@@ -18,17 +18,10 @@ HEAD = "/heads/drafts/svc-1/head"
 
 
 class Trainer(MemoryTrainer):
-    """Knows its orders, and the cards that were read."""
+    """Forgets the heads that were purged."""
 
     def orders(self):
         return tuple(order for name, order in self.runs.items() if name not in self.purged)
-
-    def cards(self):
-        done = self.phase is Phase.DONE
-        return tuple(self.card(f"uid-{order.name}") for order in self.orders()) if done else ()
-
-    def uid_of(self, head):
-        return f"uid-{head}" if head in self.runs else None
 
     def close(self):
         self.closed = True

@@ -41,6 +41,13 @@ class MemoryTrainer:
     def orders(self) -> tuple[TrainingOrder, ...]:
         return tuple(self.runs.values())
 
+    def uid_of(self, head: str) -> str | None:
+        return f"uid-{head}" if head in self.runs else None
+
+    def cards(self) -> tuple[Card, ...]:
+        done = self.phase is Phase.DONE
+        return tuple(self.card(f"uid-{order.name}") for order in self.orders()) if done else ()
+
     def status(self, uid: str) -> TrainingStatus | None:
         return TrainingStatus(self.phase, "state", uid) if uid.removeprefix("uid-") in self.runs else None
 

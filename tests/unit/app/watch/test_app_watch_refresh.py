@@ -18,7 +18,7 @@ from world import Crash
 
 from mpctl.app.inspect.history import read_history
 from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
-from mpctl.app.operate.training import ServiceTraining
+from mpctl.app.operate.training import ServiceTraining, made_heads
 from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.watch.ledger_facts import read_facts
@@ -207,8 +207,10 @@ def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_i
 
 
 def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
-    session, watcher, _ = went_stale(policy, MemoryTrainer())
+    trainer = MemoryTrainer()
+    session, watcher, _ = went_stale(policy, trainer)
     rounds(watcher, 20)
+    assert made_heads(session, trainer)[0].state == "serving"
     session.engine.speculates = True
     rounds(watcher, 5)
     session.engine.accepts = 0.0
@@ -223,6 +225,7 @@ def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
     facts = read_facts(session, replace(watcher.policy, ladder=("eagle3", "none")))
     assert facts.replaced_spec is None
     assert "made:" not in str(facts.rungs)
+    assert made_heads(session, trainer)[0].state == "withdrawn"
 
 
 def test_a_person_ends_a_training_and_the_history_is_kept_until_then(policy):
