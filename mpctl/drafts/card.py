@@ -53,7 +53,7 @@ class StartHead(Record):
 
 @dataclass(frozen=True)
 class AcceptedCounts(Record):
-    """One hold-out prompt in the engine: its decoding ``steps`` with a draft, and per position of the draft the steps
+    """A hold-out prompt in the engine: its decoding ``steps`` with a draft, and per position of the draft the steps
     that accepted this token and all before it."""
 
     steps: int
@@ -67,7 +67,7 @@ class AcceptedCounts(Record):
 
 @dataclass(frozen=True)
 class HeadFigures(Record):
-    """One head on the hold-out. ``acceptance``: per position the share of steps that accepted it and all before it,
+    """A head on the hold-out. ``acceptance``: per position the share of steps that accepted it and all before it,
     0..1; ``tokens_per_step``: with its 95 % confidence interval over prompts."""
 
     acceptance: tuple[float, ...]
@@ -90,7 +90,7 @@ class HeadFigures(Record):
 
 
 def _linearised(counts: Sequence[AcceptedCounts]) -> list[float]:
-    """One number per prompt, whose mean is the pooled tokens per step and whose spread is its error (the ratio
+    """Return a number per prompt, whose mean is the pooled tokens per step and whose spread is its error (the ratio
     estimator: Cochran, Sampling Techniques, 3rd edition, 6.3)."""
     ratio = sum(c.tokens for c in counts) / sum(c.steps for c in counts)
     mean_steps = sum(c.steps for c in counts) / len(counts)
@@ -130,8 +130,8 @@ def _linearised_of(counts: Sequence[AcceptedCounts]) -> list[float]:
 
 @dataclass(frozen=True)
 class TrainingRun(Record):
-    """What training cost. ``tokens``: of the answers, ``cut_off``: share of answers that ran into the limit of tokens,
-    0..1; ``gpu_hours``: 0 on a machine without a GPU."""
+    """The cost of a training. ``tokens``: of the answers; ``cut_off``: share of answers that reached the limit of
+    tokens, 0..1; ``gpu_hours``: 0 on a machine without a GPU."""
 
     tokens: int = 0
     steps: int = 0
@@ -150,7 +150,7 @@ class Licences(Record):
 
 @dataclass(frozen=True)
 class Card(Record):
-    """What a head is. ``training_digests``: :func:`prompt_digest` of each training prompt under ``salt``, empty for a
+    """Describes a head. ``training_digests``: :func:`prompt_digest` of each training prompt under ``salt``, empty for a
     head whose training prompts are unknown; ``made_with``: the trainer and its version; ``disk_reached``: collecting
     stopped at the limit of disk, and training had the transcripts before it."""
 

@@ -141,7 +141,7 @@ def next_name(service: str, taken: Iterable[str]) -> str:
     return f"{service}-{max(numbers, default=0) + 1}"
 
 
-class Phase(StrEnum):
+class TrainingPhase(StrEnum):
     """Where an order is."""
 
     PENDING = "pending"  # not started: no capacity, or suspended
@@ -156,18 +156,18 @@ class Phase(StrEnum):
 class TrainingStatus(Record):
     """The state of an order. ``uid`` names its run; ``message`` says why it waits or failed."""
 
-    phase: Phase
+    phase: TrainingPhase
     message: str = ""
     uid: str = ""
 
     @property
     def over(self) -> bool:
         """True when nothing runs any more."""
-        return self.phase in (Phase.DONE, Phase.FAILED)
+        return self.phase in (TrainingPhase.DONE, TrainingPhase.FAILED)
 
 
 class Trainer(Protocol):
-    """What runs training orders."""
+    """Runs training orders."""
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:
         """Start the order and return its uid. An order whose name is submitted already is never started twice: its uid

@@ -1,4 +1,4 @@
-"""What training a head costs and what it may bring, before anything is started. Pure arithmetic.
+"""The cost of training a head and what it may bring, before anything is started. Pure arithmetic.
 
 A stage's time is its arithmetic over the share of a GPU's dense bf16 rate that such stages reach. That share, and the
 overhead of heads that draft in one pass, are fitted to published runs; ``tests/unit/drafts/test_plan.py`` has the runs
@@ -51,7 +51,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Workload:
+class TrainingLoad:
     """Conversations to train on, with mean tokens of a prompt and an answer. ``regenerates``: the target answers them
     first; ``passes`` of training over them. ``online``: other GPUs, as many, compute the hidden states again in each
     pass, and no disk keeps them; mpctl's own Job never does so."""
@@ -79,7 +79,7 @@ class Cost:
     disk_gib: float
 
 
-def cost_of(method: str, sizes: Sizes, work: Workload, device: Device, gpus: int = 1) -> Cost:
+def cost_of(method: str, sizes: Sizes, work: TrainingLoad, device: Device, gpus: int = 1) -> Cost:
     """Return the cost of a run on so many GPUs, which take its stages one after the other."""
     rate = device.tflops * 1e12 * _REACHED
     read_s = 2 * sizes.active_b * 1e9 * work.tokens / rate

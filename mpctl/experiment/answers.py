@@ -202,7 +202,7 @@ class Reproduction(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding(Record):
+class AnswerFinding(Record):
     """A fault of one answer. ``rule``: of the gate; ``number``: of the request in the pass, from 0.
 
     ``confirmed``: the baseline's second score, or the answer itself, shows the fault again; None before confirmation.
@@ -269,7 +269,7 @@ class AnswerCheck(Record):
     tied: int = 0  # that differ within tau
     unscored: int = 0  # that differ, and are more than may be scored between rounds
     tie: Tie | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AnswerFinding, ...] = ()
     settled: Mapping[str, str] = field(default_factory=dict)  # by the request's digest, of tokens far from every tie
     skipped: Mapping[str, str] = field(default_factory=dict)
 

@@ -222,7 +222,7 @@ class Workload(Record):
 
     @property
     def default_rounds(self) -> int:
-        """As many rounds as send 96 prompts, at most 48 and at least 12; fewer where there are not so many prompts."""
+        """Rounds that send 96 prompts, at most 48 and at least 12; fewer where there are fewer prompts."""
         largest = max(_alone(self.requests, cell) for cell in self.cells)
         wanted = max(min(_MOST_ROUNDS, _PROMPTS // largest), _FEWEST_ROUNDS)
         if self.variants:

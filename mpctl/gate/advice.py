@@ -1,4 +1,4 @@
-"""What to do with each variant of a class: speculate, limit the draft's length, or route its requests elsewhere."""
+"""Advice on each variant of a class: speculate, limit the draft's length, or route its requests elsewhere."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class LawResult:
 
 
 @dataclass
-class _Evidence:
+class _LikelihoodEvidence:
     """Logarithms of the products of likelihood ratios, one per alternative, then one per other rounding of the law."""
 
     logs: list[float] = field(default_factory=lambda: [0.0] * (_ALTERNATIVES + len(_ROUNDINGS)))
@@ -83,13 +83,13 @@ def examine_law(answers: Iterable[tuple[int, float, float, Scored]], spread: flo
     """Test sampled answers in order. ``answers``: number, temperature, top_p and the baseline's scores of each.
     ``spread``: as in :class:`mpctl.experiment.answers.Tie`. Answers of each temperature and top_p have an e-value of
     their own; the mean of e-values is one."""
-    evidence: dict[tuple[float, float], _Evidence] = {}
+    evidence: dict[tuple[float, float], _LikelihoodEvidence] = {}
     outside: list[Outside] = []
     largest, crossed, tokens, count = 0.0, None, 0, 0
     listed = list(answers)
     settings = len({(temperature, top_p) for _, temperature, top_p, _ in listed}) or 1
     for number, temperature, top_p, scored in listed:
-        mine = evidence.setdefault((temperature, top_p), _Evidence())
+        mine = evidence.setdefault((temperature, top_p), _LikelihoodEvidence())
         ratios, beyond = likelihood_ratios(scored, temperature, top_p, spread)
         count += 1
         tokens += len(ratios)
@@ -113,7 +113,7 @@ def likelihood_ratios(
 
     width = min(_LISTED, *(len(top) for top in scored.tops)) if scored.tops else 0
     if width < 2:
-        return np.zeros((0, len(_Evidence().logs))), []
+        return np.zeros((0, len(_LikelihoodEvidence().logs))), []
     tops = np.array([top[:width] for top in scored.tops], dtype=np.float64)
     logprobs = np.array(scored.logprobs, dtype=np.float64)
     border = tops[:, -1:]
@@ -145,7 +145,7 @@ def likelihood_ratios(
         judged &= gaps <= tolerance
         logprobs = np.maximum(logprobs, last)
     if not judged.any():
-        return np.zeros((0, len(_Evidence().logs))), beyond
+        return np.zeros((0, len(_LikelihoodEvidence().logs))), beyond
     ratios = _of_classes(
         tops[judged], weights[judged], unlisted[judged], logprobs[judged], 2.0 * (spread * inverse) ** 2
     )

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from mpctl.experiment.answers import (
     Answer,
     AnswerCheck,
+    AnswerFinding,
     AnswerRule,
-    Finding,
     Level,
     Pair,
     Repeat,
@@ -53,11 +53,11 @@ _CUT = "length"
 _TEXT_ONLY = "the endpoint gives no token ids, and several token ids make the same text"
 _HINTS = 1.0  # e-value; without a fault it falls as answers come in
 
-Result = tuple[RuleCount, list[Finding]]
+Result = tuple[RuleCount, list[AnswerFinding]]
 
 
 @dataclass(frozen=True)
-class _Pass:
+class _AnsweredPass:
     """The pairs of a pass that both arms answered, and what holds for all of them."""
 
     pairs: Sequence[Pair]
@@ -104,7 +104,7 @@ def examine(
     ``unscorable``: why the baseline's scores cannot be used; ``tie``: as another pass measured it."""
     again = first_of(pairs) if AnswerRule.SESSIONS in rules else {}
     ties = wider(tie, tie_of(p for p in pairs if p.number not in again))
-    answers = _Pass(pairs, level, ties, again, gone, unscorable)
+    answers = _AnsweredPass(pairs, level, ties, again, gone, unscorable)
     results: dict[AnswerRule, Result] = {rule: _RULES[rule](answers) for rule in rules}
     equal = sum(pair.equal for pair in answers.answered)
     greedy = [pair for pair in answers.answered if pair.ask.greedy and pair.baseline.ids != pair.candidate.ids]
@@ -198,14 +198,14 @@ def confirm(check: AnswerCheck, pairs: Sequence[Pair], repeats: Sequence[Repeat]
     return replace(check, findings=findings)
 
 
-def refusing(check: AnswerCheck, rule: AnswerRule) -> tuple[Finding, ...]:
+def refusing(check: AnswerCheck, rule: AnswerRule) -> tuple[AnswerFinding, ...]:
     """Return the confirmed findings for which a rule refuses."""
     if not _refuses(rule, check.rules.get(rule, RuleCount())):
         return ()
     return tuple(f for f in check.findings if f.rule is rule and f.confirmed and not f.on_baseline)
 
 
-def open_findings(check: AnswerCheck, rule: AnswerRule) -> tuple[Finding, ...]:
+def open_findings(check: AnswerCheck, rule: AnswerRule) -> tuple[AnswerFinding, ...]:
     """Return the findings that would refuse and were not confirmed yet, or that the baseline has as well."""
     if not _refuses(rule, check.rules.get(rule, RuleCount())):
         return ()
@@ -219,11 +219,11 @@ def _refuses(rule: AnswerRule, count: RuleCount) -> bool:
     return count.candidate > 0
 
 
-def _tokens(answers: _Pass) -> Result:
+def _tokens(answers: _AnsweredPass) -> Result:
     return _of_greedy(answers, [p for p in answers.answered if p.ask.greedy and p.number not in answers.again])
 
 
-def _sessions(answers: _Pass) -> Result:
+def _sessions(answers: _AnsweredPass) -> Result:
     repeated = [pair for pair in answers.answered if pair.number in answers.again]
     count, findings = _of_greedy(answers, repeated)
     return count, [
@@ -231,14 +231,14 @@ def _sessions(answers: _Pass) -> Result:
     ]
 
 
-def _of_greedy(answers: _Pass, pairs: Sequence[Pair]) -> Result:
+def _of_greedy(answers: _AnsweredPass, pairs: Sequence[Pair]) -> Result:
     """Judge greedy answers: equal ones are right, others by the margin of their tokens."""
     if not pairs:
         return RuleCount(applies=False, missing=answers.without_ids() if answers.pairs else ""), []
     if reason := answers.without_tie():
         return RuleCount(missing=reason, impossible=reason == answers.unscorable), []
     assert answers.tie is not None
-    tau, findings, compared, unscored, own_faults = answers.tie.tau, list[Finding](), 0, 0, 0
+    tau, findings, compared, unscored, own_faults = answers.tie.tau, list[AnswerFinding](), 0, 0, 0
     for pair in (pair for pair in pairs if pair.baseline.ids and pair.candidate.ids):
         fault = _fault(pair, tau)
         unscored += fault is None and pair.scored is None and pair.candidate.ids != pair.baseline.ids
@@ -267,7 +267,7 @@ def _own_fault(pair: Pair, tau: float) -> TokenFault | None:
     return token_fault(pair.ask, pair.baseline, pair.own, pair.baseline, pair.own, tau)
 
 
-def _law(answers: _Pass) -> Result:
+def _law(answers: _AnsweredPass) -> Result:
     sampled = [p for p in answers.answered if not p.ask.greedy and not p.ask.constrained]
     if not sampled:
         return RuleCount(applies=False), []
@@ -306,14 +306,14 @@ def _law(answers: _Pass) -> Result:
     return count, findings
 
 
-def _rendering(answers: _Pass) -> Result:
+def _rendering(answers: _AnsweredPass) -> Result:
     if not answers.answered:
         return RuleCount(applies=False), []
     if reason := answers.without_ids():
         return RuleCount(missing=reason), []
     if answers.level is Level.TEXT:
         return RuleCount(missing=_TEXT_ONLY), []
-    findings: list[Finding] = []
+    findings: list[AnswerFinding] = []
     compared = 0
     for pair in answers.answered:
         fault = ""
@@ -337,10 +337,10 @@ def _rendering(answers: _Pass) -> Result:
     return RuleCount(compared, own, alone + own, alone, missing=missing), findings
 
 
-def _validity(answers: _Pass) -> Result:
+def _validity(answers: _AnsweredPass) -> Result:
     if not answers.pairs:
         return RuleCount(applies=False), []
-    findings: list[Finding] = []
+    findings: list[AnswerFinding] = []
     worse: Counter[Invalid] = Counter()
     better: Counter[Invalid] = Counter()
     own_faults = faults = alone = 0
@@ -355,13 +355,13 @@ def _validity(answers: _Pass) -> Result:
     return RuleCount(len(answers.pairs), own_faults, faults, alone, p), findings
 
 
-def _seeds(answers: _Pass) -> Result:
+def _seeds(answers: _AnsweredPass) -> Result:
     groups = sampled_groups(answers.answered)
     if not groups:
         return RuleCount(applies=False), []
     if reason := answers.without_ids():
         return RuleCount(missing=reason), []
-    findings, own_faults, compared = list[Finding](), 0, 0
+    findings, own_faults, compared = list[AnswerFinding](), 0, 0
     for group in groups:
         mine = [(p.number, p.candidate, p.scored.logprobs) for p in group if p.scored is not None]
         theirs = [(p.number, p.baseline, p.own.logprobs if p.own else p.baseline.logprobs) for p in group]
@@ -377,7 +377,7 @@ def _seeds(answers: _Pass) -> Result:
     return RuleCount(compared, own_faults, len(findings), alone, missing=missing), findings
 
 
-_RULES: Mapping[AnswerRule, Callable[[_Pass], Result]] = {
+_RULES: Mapping[AnswerRule, Callable[[_AnsweredPass], Result]] = {
     AnswerRule.TOKENS: _tokens,
     AnswerRule.LAW: _law,
     AnswerRule.RENDERING: _rendering,
@@ -388,7 +388,7 @@ _RULES: Mapping[AnswerRule, Callable[[_Pass], Result]] = {
 _OF_TOKENS = (AnswerRule.TOKENS, AnswerRule.SESSIONS)
 
 
-def _settled(answers: _Pass) -> dict[str, str]:
+def _settled(answers: _AnsweredPass) -> dict[str, str]:
     if answers.tie is None or answers.without_tie():
         return {}
     digests = {}
@@ -398,10 +398,10 @@ def _settled(answers: _Pass) -> dict[str, str]:
     return {request: digest for request, digest in digests.items() if digest}
 
 
-def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_baseline: bool = False) -> Finding:
+def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_baseline: bool = False) -> AnswerFinding:
     assert fault is not None
     of_token = fault.token is not None or fault.expected is not None
-    return Finding(
+    return AnswerFinding(
         rule,
         pair.number,
         pair.ask.kind,
@@ -415,7 +415,7 @@ def _finding(rule: AnswerRule, pair: Pair, fault: TokenFault | None, *, on_basel
     )
 
 
-def _confirmed(finding: Finding, first: Pair, repeat: Repeat, check: AnswerCheck) -> Finding:
+def _confirmed(finding: AnswerFinding, first: Pair, repeat: Repeat, check: AnswerCheck) -> AnswerFinding:
     """Return the finding with what the repetition shows. Tokens are confirmed by a second score of the same answer;
     forms are a matter of the answer that arrived, which a baseline that is alone renders or validates as before."""
     alone, loaded = repeat.alone, repeat.loaded

@@ -46,7 +46,7 @@ def borrow(analysis: Analysis, comparison: Comparison, name: str) -> Borrowed | 
 
 
 def _group(analysis: Analysis, comparison: Comparison) -> tuple[object, ...]:
-    """What cells have in common that borrow from each other: their class and their load."""
+    """Return what cells that borrow from each other have in common: their class and their load."""
     prompts, cell = analysis.prompts.get(comparison.cell.traffic), comparison.cell
     return prompts and prompts.variant and prompts.variant.of, cell.concurrency, cell.rate, cell.temperature
 

@@ -124,7 +124,7 @@ def _mean(total: float | None, count: float | None) -> float | None:
 
 
 @dataclass
-class _Evidence:
+class _TimeEvidence:
     """Requests of the candidate with their summed times, by reading, and those of the baseline beside them."""
 
     parts: list[tuple[float, float]] = field(default_factory=list)
@@ -178,8 +178,8 @@ class HarmWatch:
 
     policy: Policy
     steps: int = 1
-    _every: _Evidence = field(default_factory=_Evidence)
-    _step: _Evidence = field(default_factory=_Evidence)
+    _every: _TimeEvidence = field(default_factory=_TimeEvidence)
+    _step: _TimeEvidence = field(default_factory=_TimeEvidence)
     _before: float = 0.0  # requests of this step whose evidence was judged to its end
     _waiting: int = 0
 
@@ -190,7 +190,7 @@ class HarmWatch:
 
     def begin_step(self) -> None:
         """Begin a step with another share: what a candidate does under a small load says little of a larger one."""
-        self._step, self._before = _Evidence(), 0.0
+        self._step, self._before = _TimeEvidence(), 0.0
 
     def add(self, window: TrafficWindow, reading: ArmsReading) -> str:
         """Return why the candidate must be stopped after this reading; "" while nothing shows that."""
@@ -204,7 +204,7 @@ class HarmWatch:
                     f"{formatting.count(evidence.requests)} requests (at most {formatting.limit(limit, 'x')})"
                 )
         if self._step.requests >= _HARM_LOOKS[-1]:
-            self._step, self._before = _Evidence(), self.requests
+            self._step, self._before = _TimeEvidence(), self.requests
         return self._queued(reading) or slow
 
     def _queued(self, reading: ArmsReading) -> str:

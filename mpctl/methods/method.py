@@ -21,7 +21,7 @@ class ReleaseFloor:
 
 
 @dataclass(frozen=True)
-class Variant:
+class DraftVariant:
     """Drafts of a method with more in them than the method's own, told by their architecture; Model Runner V2 alone
     runs them."""
 
@@ -61,7 +61,7 @@ class Method:
     prompt_states: bool = False  # reads the hidden states of every prompt token
     target_layers: bool = False  # without a draft it needs layers of the target's own
     one_head_per_token: bool = False  # the checkpoint's heads limit K
-    variants: tuple[Variant, ...] = ()  # drafts of other architectures that run under this method's name
+    variants: tuple[DraftVariant, ...] = ()  # drafts of other architectures that run under this method's name
     head_layers: int = 0  # decoder layers of its published heads
     head_inputs: int = 2  # vectors of the hidden size that they join
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from mpctl.methods.method import KeyGroup, Method, ReleaseFloor, Variant
+from mpctl.methods.method import DraftVariant, KeyGroup, Method, ReleaseFloor
 
 _DRAFT: frozenset[KeyGroup] = frozenset({"draft"})
 _LOOKUP: frozenset[KeyGroup] = frozenset({"lookup"})
@@ -235,9 +235,11 @@ _ROWS = (
         checkpoint="dflash",
         async_scheduling_since=(0, 31, 0),  # vLLM #58065; 0.30 refuses it
         variants=(
-            Variant("DFlash2", ("DFlash2DraftModel", "DFlash2BeamDraftModel"), (0, 33, 0)),
-            Variant("LiLiCorr", ("LiLiCorrDraftModel",), (0, 33, 0), k_below_block=True),
-            Variant("XPress", ("Qwen3XPressModel", "DFlashQwen3XPressModel"), (0, 33, 0), own_keys=("xpress_topc",)),
+            DraftVariant("DFlash2", ("DFlash2DraftModel", "DFlash2BeamDraftModel"), (0, 33, 0)),
+            DraftVariant("LiLiCorr", ("LiLiCorrDraftModel",), (0, 33, 0), k_below_block=True),
+            DraftVariant(
+                "XPress", ("Qwen3XPressModel", "DFlashQwen3XPressModel"), (0, 33, 0), own_keys=("xpress_topc",)
+            ),
         ),
         for_one_target=True,
         prompt_states=True,

@@ -32,7 +32,7 @@ class NoAnswer(MpctlError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class HttpAnswer:
     """Status and body of an answer."""
 
     status: int
@@ -62,7 +62,7 @@ def request(
     limit: int = ANSWER_BYTES,
     socket: str | None = None,
     decompressed: int = 0,
-) -> Answer:
+) -> HttpAnswer:
     """Send one request. ``seconds``: for the whole answer; ``limit``: its bytes; ``socket``: a unix socket to use, or
     :data:`SAME_USER`; ``decompressed``: bytes that a gzip answer may have when decompressed, 0 to refuse encoded ones.
 
@@ -82,7 +82,7 @@ def request(
             if encoding != "identity" and not (decompressed and encoding == "gzip"):
                 raise NoAnswer(f"{url}: the answer is encoded although identity was requested")
             body = read_limited(response.iter_raw(), url, deadline, limit)
-            return Answer(
+            return HttpAnswer(
                 response.status_code, bounded.gunzip(body, limit=decompressed) if encoding == "gzip" else body
             )
     except httpx.TimeoutException as error:

@@ -95,7 +95,7 @@ class Listener:
         if not host or not port.isdecimal() or int(port) > 65535:
             raise InputError(f"must be HOST:PORT, not {address}", field="--listen")
 
-        class Handler(BaseHTTPRequestHandler):
+        class PageHandler(BaseHTTPRequestHandler):
             timeout = _HEADER_S
 
             def do_GET(self) -> None:
@@ -122,7 +122,7 @@ class Listener:
                 """Scrapes are not worth a line."""
 
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
+            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), PageHandler)
         except (OSError, OverflowError) as error:
             raise InputError(f"cannot listen on {address}: {error}", field="--listen") from error
         self._server.daemon_threads = True

@@ -44,8 +44,8 @@ _SETTING = re.compile(r"\n(?:--spec|-sc)[^\n=]*(?:=[^\n]*|\n[^-\n][^\n]*)?")  # 
 
 @dataclass(frozen=True)
 class Subjects:
-    """What a verdict is about. ``after``: digest of the manifest that the rollout ended with; ``image``: of the engine
-    as its pods ran it, with its digest where that is known."""
+    """The subjects of a verdict. ``after``: digest of the manifest that the rollout ended with; ``image``: of the
+    engine as its pods ran it, with its digest where that is known."""
 
     service: str
     operation: str

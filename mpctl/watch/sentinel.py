@@ -94,7 +94,7 @@ def _is_right(settled: str, answer: Answer) -> bool | None:
 
 
 class Check(StrEnum):
-    """What one sentinel showed."""
+    """The result of one sentinel."""
 
     RIGHT = "right"
     UNKNOWN = "not answered"

@@ -10,7 +10,7 @@ from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
 from mpctl.app.change.made import card_findings, find_card, served_target, with_made_head
 from mpctl.app.change.resolve import (
     Selection,
-    Target,
+    UnchangedService,
     build_spec,
     read_config,
     read_facts,
@@ -33,7 +33,7 @@ from mpctl.staging.modes import StagingPlan
 class Change:
     """A prepared change: the whole manifest without it and with it, and what the preflight found."""
 
-    target: Target
+    target: UnchangedService
     old_text: str
     new_text: str
     spec: Spec

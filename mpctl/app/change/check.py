@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mpctl.app.change.resolve import Checkpoint, Target, load_known_bad
+from mpctl.app.change.resolve import Checkpoint, UnchangedService, load_known_bad
 from mpctl.app.change.staging import StagedDraft, staging_findings
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import InputError
@@ -61,7 +61,7 @@ class Preflight:
     """A staged change with everything that the rules read of it. ``notes``: findings of its spec."""
 
     request: SpeculationRequest
-    target: Target
+    target: UnchangedService
     staged: StagedDraft
     draft: Checkpoint
     notes: tuple[Finding, ...]
@@ -145,7 +145,7 @@ def _known_ids(known_bad: KnownBad) -> frozenset[str]:
     return _WITHOUT_RULE | {rule.id for rule in RULES} | {f"{PREFIX}{row.id}" for row in known_bad.rows}
 
 
-def estimate_memory(target: Target, draft: ModelFacts | None, conditions: Conditions) -> Estimate:
+def estimate_memory(target: UnchangedService, draft: ModelFacts | None, conditions: Conditions) -> Estimate:
     """The KV pool before and after. A GPU that is not in the table is as good as none.
 
     Raises:

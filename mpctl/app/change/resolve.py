@@ -81,7 +81,7 @@ def read_facts(
 
 
 @dataclass(frozen=True)
-class Target:
+class UnchangedService:
     """The service without the change. ``engine``: its version or image, None when unknown; ``kserve``: the cluster's
     release where a draft may have to be staged there."""
 
@@ -97,7 +97,7 @@ class Target:
         return target_name_of(self.service, facts.name if facts else None)
 
 
-def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None) -> Target:
+def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None) -> UnchangedService:
     """Read the service and the checkpoint of its target: its argument, or the storage that is mounted at that path.
 
     Raises:
@@ -110,7 +110,7 @@ def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve
         model = next((s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model)
     revision = service.command.get("revision")
     checkpoint = read_facts(source, model, listing=listing, ask_hub=ask_hub, revision=revision)
-    return Target(service, source.engine_version(service), checkpoint, kserve)
+    return UnchangedService(service, source.engine_version(service), checkpoint, kserve)
 
 
 def is_below(path: str, mount: str) -> bool:
@@ -129,7 +129,7 @@ class Selection:
     reason: str | None = None
 
 
-def select_draft(target: Target, request: SpeculationRequest, config: Mapping[str, Any]) -> Selection:
+def select_draft(target: UnchangedService, request: SpeculationRequest, config: Mapping[str, Any]) -> Selection:
     """The draft named by option or setting, else the catalogue's first for the service's target.
 
     Raises:
@@ -158,7 +158,9 @@ def select_draft(target: Target, request: SpeculationRequest, config: Mapping[st
     return Selection(choice.draft.repo, dict(choice.draft.settings(fp8_target=fp8)), choice.draft, choice.reason)
 
 
-def with_published_facts(draft: Checkpoint, spec: Spec, target: Target, request: SpeculationRequest) -> Checkpoint:
+def with_published_facts(
+    draft: Checkpoint, spec: Spec, target: UnchangedService, request: SpeculationRequest
+) -> Checkpoint:
     """Return what is published about a draft whose files were not read: its target and the kind of checkpoint by the
     catalogue, a whole model's vocabulary and size by the table of models."""
     if draft.facts is not None or spec.draft is None:

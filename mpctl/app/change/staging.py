@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mpctl.app.change.resolve import Checkpoint, Selection, Target, is_below
+from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService, is_below
 from mpctl.app.requests import SpeculationRequest, StagingRequest
 from mpctl.app.session.base import Edit, Source
 from mpctl.errors import InputError
@@ -59,7 +59,13 @@ def cluster_of(request: StagingRequest, kserve: str | None = None) -> StagingClu
 
 
 def stage_draft(
-    source: Source, target: Target, spec: Spec, request: StagingRequest, *, draft: Checkpoint, selection: Selection
+    source: Source,
+    target: UnchangedService,
+    spec: Spec,
+    request: StagingRequest,
+    *,
+    draft: Checkpoint,
+    selection: Selection,
 ) -> StagedDraft:
     """Plan the staging. A draft that an earlier rollout staged is removed by the edit, so that two never pile up.
 

@@ -21,7 +21,7 @@ from mpctl.app.session.base import Session
 from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import Card, Target
-from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, next_name
+from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, next_name
 from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import Conflict, InputError, Refused
 from mpctl.rollout.journal import Journal
@@ -45,7 +45,7 @@ class Training(Protocol):
 
     @property
     def trainer(self) -> HeadTrainer:
-        """What runs the orders."""
+        """The trainer that runs the orders."""
 
     @property
     def gpu_hours(self) -> float:
@@ -79,7 +79,7 @@ class PolicyTraining:
 
     @property
     def trainer(self) -> HeadTrainer:
-        """What trains for the service."""
+        """The trainer of the service's orders."""
         return self.service.trainer
 
     @property
@@ -247,11 +247,11 @@ def _card(session: Session, training: Training, operation: Operation) -> _Write 
     status = poll(operation, training)
     if not is_due(operation, status, session.clock.now()):
         return None
-    if status is None or status.phase is not Phase.DONE:
+    if status is None or status.phase is not TrainingPhase.DONE:
         trainer.cancel(uid)
         trainer.purge(reserved_of(operation).name)
         state = "the run is gone" if status is None else f"{status.phase.value}: {status.message}"
-        waited = status is not None and status.phase is Phase.PENDING
+        waited = status is not None and status.phase is TrainingPhase.PENDING
         return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
     card, live = trainer.card(uid), training.target()
     if difference := card.target.difference(live):
@@ -298,7 +298,7 @@ def poll(operation: Operation, training: Training) -> TrainingStatus | None:
     as the files still hold the same."""
     uid, reserved = uid_of(operation), reserved_of(operation)
     status = training.trainer.status(uid)
-    if status is None or status.phase not in (Phase.PENDING, Phase.COLLECTING):
+    if status is None or status.phase not in (TrainingPhase.PENDING, TrainingPhase.COLLECTING):
         return status
     order, split = training.order(reserved.name, reserved.salt)
     if _digest(order) == reserved.prompts:

@@ -18,10 +18,10 @@ from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.drafts.order import (
     Images,
     Limits,
-    Phase,
     Split,
     Trainer,
     TrainingOrder,
+    TrainingPhase,
     TrainingStatus,
     next_name,
     program_of,
@@ -70,7 +70,7 @@ class MadeHead:
     @property
     def unfinished(self) -> bool:
         """Return whether its training can be continued."""
-        return self.card is None and (self.status is None or self.status.phase is not Phase.FAILED)
+        return self.card is None and (self.status is None or self.status.phase is not TrainingPhase.FAILED)
 
 
 def made_heads(session: Session, trainer: HeadTrainer) -> tuple[MadeHead, ...]:
@@ -227,7 +227,7 @@ def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: st
                 detail = f", {status.message}" if status.message else ""
                 session.console.step("train", f"{order.name}: {status.phase}{detail}")
                 shown = status
-            if status.phase is Phase.DONE:
+            if status.phase is TrainingPhase.DONE:
                 return trainer.card(uid)
             if status.over:
                 raise MpctlError(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from mpctl.app.change import Change, prepare
 from mpctl.app.change.check import Load
-from mpctl.app.change.resolve import Target, load_catalogue, resolve_target
+from mpctl.app.change.resolve import UnchangedService, load_catalogue, resolve_target
 from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.evidence import acceptance_for, gather, lengths_of
 from mpctl.app.plan.result import MethodPlan, Needs, Refusal, ServicePlan
@@ -94,7 +94,7 @@ def _all_methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
 class Planner:
     """Plans methods of one service by the facts that they share."""
 
-    def __init__(self, source: Source, request: PlanRequest, target: Target, methods: Sequence[str]) -> None:
+    def __init__(self, source: Source, request: PlanRequest, target: UnchangedService, methods: Sequence[str]) -> None:
         self._source, self._request, self._target = source, request, target
         self._log = read_log(source.engine_log() or "")
         self.evidence = gather(source, request, methods)

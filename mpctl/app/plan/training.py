@@ -14,7 +14,7 @@ from mpctl.app.session.base import Session, Source
 from mpctl.app.training_requests import DraftPlanRequest
 from mpctl.app.workload import read_traffic
 from mpctl.drafts.order import Split
-from mpctl.drafts.plan import Cost, Device, Gain, Sizes, Workload, cost_of
+from mpctl.drafts.plan import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.scenario import FREE, PRECISIONS, head_weights, precision_of, target_weights
 from mpctl.estimate.shape import find_gpu, gpus, model_shape
@@ -102,7 +102,7 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
         precision = PRECISIONS[precision_of(target.model or "", shape)]
         weights, head = target_weights(shape, bytes_per_param=precision), head_weights(shape, method)
         sizes = Sizes(weights.active_b, head.active_b, weights.total_gb, _STATES, shape.hidden)
-        work = Workload(len(split.training), tokens, request.answer_tokens)
+        work = TrainingLoad(len(split.training), tokens, request.answer_tokens)
         cost = cost_of(method, sizes, work, Device(gpu.bf16_tflops, gpu.bandwidth_gb_s))
     name = "/".join(filter(None, (source.namespace, source.name)))
     return TrainingPlan(name, method, target.model or "unknown", gain, gpu.name if gpu else None, cost, tuple(missing))

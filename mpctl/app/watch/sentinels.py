@@ -33,7 +33,7 @@ _GAPS = 3  # alternatives that come with each token: see mpctl.platform.answers.
 
 @dataclass(frozen=True)
 class SentinelResult:
-    """What one sentinel showed, of how many requests. ``recorded``: sentinels that were recorded just now."""
+    """The result of one sentinel, of how many requests. ``recorded``: sentinels that were recorded just now."""
 
     check: Check
     text: str

@@ -43,7 +43,7 @@ def fitted_record() -> dict[str, Any]:
 
 
 def published_classes() -> dict[str, Any]:
-    """Of each family of methods the figure by class of traffic, and the deviation between systems."""
+    """Return, of each family of methods, the figure by class of traffic, and the deviation between systems."""
     classes: dict[str, Any] = fitted_record()["classes"]
     return classes
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Level, Reproduction, RuleCount
+from mpctl.experiment.answers import AnswerCheck, AnswerFinding, AnswerRule, Level, Reproduction, RuleCount
 from mpctl.gate.answers import open_findings, refusing
 from mpctl.gate.rule import Case, Direction, Outcome, Rule, RuleResult
 
@@ -70,12 +70,12 @@ def _summary(check: AnswerCheck, name: AnswerRule, count: RuleCount) -> str:
     return f"{text}; {refuted} not confirmed by a second score" if refuted else text
 
 
-def _listed(findings: tuple[Finding, ...]) -> str:
+def _listed(findings: tuple[AnswerFinding, ...]) -> str:
     text = "; ".join(_sentence(finding) for finding in findings[:_SHOWN])
     return text if len(findings) <= _SHOWN else f"{text}; and {len(findings) - _SHOWN} more"
 
 
-def _sentence(finding: Finding) -> str:
+def _sentence(finding: AnswerFinding) -> str:
     """A finding: number of the prompt, position, both tokens, margin, and whether it reproduces."""
     text = f"request {finding.number} ({finding.kind}): {finding.fault}"
     if finding.position is not None:
@@ -91,7 +91,7 @@ def _sentence(finding: Finding) -> str:
     return f"{text}; {words[finding.reproduction]}" if finding.reproduction else text
 
 
-def _unsettled(findings: tuple[Finding, ...], count: RuleCount) -> str:
+def _unsettled(findings: tuple[AnswerFinding, ...], count: RuleCount) -> str:
     on_baseline = tuple(f for f in findings if f.on_baseline)
     if on_baseline:
         return f"the baseline itself is broken: {_listed(on_baseline)}"

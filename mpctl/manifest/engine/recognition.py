@@ -94,7 +94,7 @@ def _other_use(command: EngineCommand, *names: str | None) -> str | None:
 
 
 def use_by_name(name: str) -> str | None:
-    """What a model is for that generates no text, by its name; None for any other."""
+    """Return the use of a model that generates no text, by its name; None for any other."""
     lower = name.lower()
     if lower == "embedding":
         return f"{MODEL_TYPE} is {name}"

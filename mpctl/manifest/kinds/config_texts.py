@@ -35,7 +35,7 @@ def _service(kind: str, root: View, text: str, origin: Origin, engine: Engine, m
 
 
 def _inference(root: View) -> View | None:
-    """What a Workspace infers, or the Workspaces of an InferenceSet."""
+    """Return the inference of a Workspace, or of the Workspaces of an InferenceSet."""
     return root.get("inference") or root.at("spec", "template", "inference")
 
 

@@ -40,7 +40,7 @@ def keyed(document: Embedded, home: View, values: Any, *, flags: bool) -> Engine
 
 
 def _words(key: str, value: Any, view: View, *, flags: bool) -> Iterator[str]:
-    """What an argument would be on vLLM's command line."""
+    """Return an argument as it would be on vLLM's command line."""
     name = key.replace("_", "-") if not flags else key
     if isinstance(value, bool):
         yield f"--{name}" if value else f"--no-{name}"

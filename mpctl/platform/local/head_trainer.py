@@ -15,7 +15,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.drafts.card import Card, card_of
-from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, prompt_lines
+from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.errors import MpctlError
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import DEFAULT_ENV, with_loopback
@@ -85,7 +85,7 @@ class LocalTrainer:
             "out": str(folder / "head"),
             "steps": str(order.limits.steps),
         }
-        write_json(folder / "state.json", {"uid": uid, "phase": Phase.PENDING.value, "message": ""})
+        write_json(folder / "state.json", {"uid": uid, "phase": TrainingPhase.PENDING.value, "message": ""})
         environment = with_loopback({**DEFAULT_ENV, **os.environ})
         process = subprocess.Popen(
             [self._python, str(PROGRAM), str(folder), "run", uid, *order.trainer_command(values)],
@@ -121,10 +121,10 @@ class LocalTrainer:
         state = self._state(folder)  # read last: a run may have ended meanwhile
         if state is None:
             return None
-        status = TrainingStatus(Phase(state["phase"]), state["message"], uid)
+        status = TrainingStatus(TrainingPhase(state["phase"]), state["message"], uid)
         if runs or status.over:
             return status
-        return TrainingStatus(Phase.FAILED, f"its process ended while {status.phase}", uid)
+        return TrainingStatus(TrainingPhase.FAILED, f"its process ended while {status.phase}", uid)
 
     def _folder_of(self, uid: str) -> Path | None:
         folders = (path.parent for path in self._drafts.glob("*/state.json"))

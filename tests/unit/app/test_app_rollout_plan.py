@@ -8,7 +8,7 @@ import pytest
 
 from mpctl.app.change import Change
 from mpctl.app.change.check import PreflightResult
-from mpctl.app.change.resolve import Checkpoint, Selection, Target
+from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService
 from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import LoadPlace
@@ -62,7 +62,7 @@ def session(**platform):
 
 SERVICE = SimpleNamespace(name="demo", model="org/model", storage=(), command={})
 CHANGE = Change(
-    Target(SERVICE, None, Checkpoint()),
+    UnchangedService(SERVICE, None, Checkpoint()),
     "old",
     "new",
     Spec("ngram"),
@@ -101,7 +101,9 @@ KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use anoth
 )
 def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, command, findings, prompt, fidelity, reason):
     service = SimpleNamespace(**{**vars(SERVICE), "command": command})
-    change = replace(CHANGE, target=Target(service, None, Checkpoint()), checked=PreflightResult(findings, ()))
+    change = replace(
+        CHANGE, target=UnchangedService(service, None, Checkpoint()), checked=PreflightResult(findings, ())
+    )
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
     planner = rollout_plan.RolloutPlanner(session(), request, change, LoadPlace("local"))
     workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)

@@ -10,7 +10,7 @@ from watched import QUICK
 from mpctl.app.operate import rollout, training
 from mpctl.app.requests import RolloutRequest, SpeculationRequest
 from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.drafts.order import Phase
+from mpctl.drafts.order import TrainingPhase
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
 
 ACCEPTED = ("unknown-licence",)
@@ -93,7 +93,7 @@ def test_a_finding_to_ignore_that_does_not_exist_is_named(session, trainer, aske
 
 
 def test_the_same_command_continues_and_another_one_is_refused(session, trainer, asked, monkeypatch):
-    trainer.phase = Phase.TRAINING
+    trainer.phase = TrainingPhase.TRAINING
 
     def interrupted(seconds):
         raise KeyboardInterrupt
@@ -105,23 +105,23 @@ def test_the_same_command_continues_and_another_one_is_refused(session, trainer,
     assert training.made_heads(session, trainer)[0].state == "training"
     with pytest.raises(Conflict, match="svc-1 is unfinished and has other prompts"):
         training.train(session, asked("other", apply=True))
-    trainer.phase = Phase.DONE
+    trainer.phase = TrainingPhase.DONE
     trainer_cards, trainer.cards = trainer.cards, tuple  # no command has read the card yet
     assert training.train(session, asked(apply=True)).card.name == "svc-1"
     trainer.cards = trainer_cards
     assert trainer.trainings == 1
 
 
-@pytest.mark.parametrize("phase", [Phase.FAILED, None])
+@pytest.mark.parametrize("phase", [TrainingPhase.FAILED, None])
 def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(session, trainer, asked, phase):
-    trainer.phase = phase or Phase.TRAINING
+    trainer.phase = phase or TrainingPhase.TRAINING
     if phase is None:
         trainer.status = lambda uid: None
     with pytest.raises(MpctlError) as failed:
         training.train(session, asked(apply=True))
     assert failed.value.hint is not None
-    trainer.phase = Phase.FAILED
-    if phase is Phase.FAILED:
+    trainer.phase = TrainingPhase.FAILED
+    if phase is TrainingPhase.FAILED:
         assert "mpctl drafts purge svc-1" in failed.value.hint
         assert training.train(session, asked()).name == "svc-2"
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mpctl.drafts.plan import Device, Gain, Sizes, Workload, cost_of, regained_share
+from mpctl.drafts.plan import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
 from mpctl.estimate.payoff.scenario import head_weights, target_weights
 from mpctl.estimate.shape import Shape, find_gpu, model_shape
 
@@ -22,7 +22,7 @@ class PublishedRun:
     source: str
     method: str
     target: str | Shape
-    work: Workload
+    work: TrainingLoad
     gpu: str
     gpus: int
     seconds: float
@@ -41,7 +41,7 @@ class PublishedRun:
 
 
 def chat(conversations=5000, passes=5, *, online=True):
-    return Workload(conversations, 512, 512, passes, regenerates=False, online=online)
+    return TrainingLoad(conversations, 512, 512, passes, regenerates=False, online=online)
 
 
 QWEN, GEMMA = "Qwen/Qwen3-8B", "google/gemma-4-26B-A4B-it"
@@ -62,7 +62,7 @@ RUNS = {
     ),
     "mtp, warm": PublishedRun(
         f"{EXAMPLES}/mtp_qwen3_5_9b_gsm8k_online.sh",
-        *("mtp", QWEN_9B, Workload(5000, 100, 200, 3, regenerates=False, online=True), "H200-SXM", 2, 443),
+        *("mtp", QWEN_9B, TrainingLoad(5000, 100, 200, 3, regenerates=False, online=True), "H200-SXM", 2, 443),
     ),
     "eagle3 on a desk": PublishedRun(MUNINN, "eagle3", GEMMA, chat(50_000, 1), "GB10", 1, 11 * 3600),
 }
@@ -83,8 +83,8 @@ def test_hidden_states_of_an_8b_target_take_32_kib_per_token():
 
 def test_regenerating_answers_costs_more_than_reading_them():
     sizes, device = Sizes(7.5, 0.4, 16.0, 4, 4096), Device(989, 3350)
-    read = cost_of("eagle3", sizes, Workload(500, 200, 384, regenerates=False), device)
-    regenerated = cost_of("eagle3", sizes, Workload(500, 200, 384), device)
+    read = cost_of("eagle3", sizes, TrainingLoad(500, 200, 384, regenerates=False), device)
+    regenerated = cost_of("eagle3", sizes, TrainingLoad(500, 200, 384), device)
     assert regenerated.collect_s > read.collect_s
     assert regenerated.train_s == read.train_s
 

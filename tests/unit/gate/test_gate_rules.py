@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import EDITS, TIMED, pair, results, rounds_of, speculating, timed, window
 
-from mpctl.experiment.answers import AnswerCheck, AnswerRule, Finding, Level, RuleCount, Tie
+from mpctl.experiment.answers import AnswerCheck, AnswerFinding, AnswerRule, Level, RuleCount, Tie
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.run import ArmConditions, Burst, PromptSet
@@ -118,11 +118,11 @@ def answered(rule, *findings, tokens=8, **count):
 def faulty(rule, outcome):
     """A fault that was confirmed, or that the baseline has as well."""
     confirmed = outcome is FAIL
-    finding = Finding(rule, 3, "tools", "a fault", 2, 7, 9, 4.5, confirmed=confirmed, on_baseline=not confirmed)
+    finding = AnswerFinding(rule, 3, "tools", "a fault", 2, 7, 9, 4.5, confirmed=confirmed, on_baseline=not confirmed)
     return answered(rule, finding, candidate=1, alone=1, p=0.001)
 
 
-OTHER_TOKEN = Finding(AnswerRule.TOKENS, 3, "edits", "a token", 2, 7, 9, 4.5, confirmed=True)
+OTHER_TOKEN = AnswerFinding(AnswerRule.TOKENS, 3, "edits", "a token", 2, 7, 9, 4.5, confirmed=True)
 
 
 def rounds_compared(*findings, equal=31, tied=0, **count):

@@ -95,7 +95,7 @@ def served(monkeypatch, answers):
     def get(url, *, headers, **_):
         assert headers == {"Authorization": "Bearer key"}
         path = url.removeprefix(ENDPOINT.base_url)
-        return http.Answer(200, answers[path].encode()) if path in answers else http.Answer(404, b"")
+        return http.HttpAnswer(200, answers[path].encode()) if path in answers else http.HttpAnswer(404, b"")
 
     monkeypatch.setattr(http, "get", get)
 

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Limits, Phase, Split, TrainingOrder
+from mpctl.drafts.order import Limits, Split, TrainingOrder, TrainingPhase
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.local.head_trainer import LocalTrainer
 from mpctl.platform.local.in_engine import heads
@@ -64,7 +64,7 @@ def order(*command: str, name: str = "qwen-1") -> TrainingOrder:
     return TrainingOrder(name, "qwen", "eagle3", target, SALT, *digests, command or ("train", "{start}"), start=start)
 
 
-def wait_for(trainer: LocalTrainer, uid: str, *phases: Phase) -> Phase:
+def wait_for(trainer: LocalTrainer, uid: str, *phases: TrainingPhase) -> TrainingPhase:
     end = time.monotonic() + 30
     while time.monotonic() < end:
         status = trainer.status(uid)
@@ -76,7 +76,7 @@ def wait_for(trainer: LocalTrainer, uid: str, *phases: Phase) -> Phase:
 
 def test_a_run_ends_with_a_card_with_intervals(trainer):
     uid = trainer.submit(order(), PROMPTS)
-    wait_for(trainer, uid, Phase.DONE)
+    wait_for(trainer, uid, TrainingPhase.DONE)
     card = trainer.card(uid)
     assert card.better()
     assert card.holdout.new.tokens_per_step.value == pytest.approx(3.05)
@@ -88,29 +88,29 @@ def test_a_run_ends_with_a_card_with_intervals(trainer):
 
 def test_an_order_is_never_run_twice_at_once(trainer):
     uid = trainer.submit(order("wait"), PROMPTS)
-    wait_for(trainer, uid, Phase.TRAINING)
+    wait_for(trainer, uid, TrainingPhase.TRAINING)
     assert trainer.submit(order("wait"), PROMPTS) == uid
     assert (trainer.folder("qwen-1") / "runs").read_text() == "run\n"
 
 
 def test_a_killed_run_is_failed_and_the_same_order_continues_it(trainer):
     uid = trainer.submit(order("wait"), PROMPTS)
-    wait_for(trainer, uid, Phase.TRAINING)
+    wait_for(trainer, uid, TrainingPhase.TRAINING)
     record = json.loads((trainer.folder("qwen-1") / "process.json").read_text())
     os.kill(record["pid"], signal.SIGKILL)
-    wait_for(trainer, uid, Phase.FAILED)
+    wait_for(trainer, uid, TrainingPhase.FAILED)
     assert "ended while training" in trainer.status(uid).message
     assert trainer.submit(order("train"), PROMPTS) == uid
-    wait_for(trainer, uid, Phase.DONE)
+    wait_for(trainer, uid, TrainingPhase.DONE)
 
 
 def test_cancel_stops_the_run_and_purge_deletes_its_text(trainer):
     uid = trainer.submit(order("wait"), PROMPTS)
-    wait_for(trainer, uid, Phase.TRAINING)
+    wait_for(trainer, uid, TrainingPhase.TRAINING)
     prompts = trainer.folder("qwen-1") / "prompts.jsonl"
     assert stat.S_IMODE(prompts.stat().st_mode) == 0o600
     trainer.cancel(uid)
-    wait_for(trainer, uid, Phase.FAILED)
+    wait_for(trainer, uid, TrainingPhase.FAILED)
     trainer.purge("qwen-1")
     assert not trainer.folder("qwen-1").exists()
     assert trainer.status(uid) is None
@@ -120,7 +120,7 @@ def test_cancel_stops_the_run_and_purge_deletes_its_text(trainer):
 
 def test_no_prompt_is_in_the_order_or_a_command_line(trainer):
     uid = trainer.submit(order(), PROMPTS)
-    wait_for(trainer, uid, Phase.DONE)
+    wait_for(trainer, uid, TrainingPhase.DONE)
     texts = [(trainer.folder("qwen-1") / name).read_text() for name in ("order.json", "command", "card.json")]
     assert not [text for text in texts if "planted secret" in text]
 

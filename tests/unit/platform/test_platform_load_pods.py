@@ -12,7 +12,7 @@ from test_platform_load_job import POD
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
-from mpctl.platform.http import Answer, NoAnswer
+from mpctl.platform.http import HttpAnswer, NoAnswer
 from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
@@ -262,7 +262,7 @@ def test_a_pod_that_ends_is_named_with_its_last_words(world):
 def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):
     def hang_up(method, url, **_):
         if url.endswith("/ready"):
-            return Answer(200, b"{}")
+            return HttpAnswer(200, b"{}")
         world.api.phase, world.api.state = "Failed", {"terminated": {"reason": "Error", "exitCode": 1}}
         raise NoAnswer("gone")
 
@@ -321,7 +321,7 @@ def test_what_cannot_be_removed_is_said(world):
 def test_one_lost_pod_of_several_ends_the_job_and_the_next_block_gets_a_new_one(world, monkeypatch):
     def hang_up(method, url, **_):
         if url.endswith("/ready"):
-            return Answer(200, b"{}")
+            return HttpAnswer(200, b"{}")
         world.api.killed.add("u1-1")
         raise NoAnswer("gone")
 

@@ -144,12 +144,12 @@ def test_the_real_client_ends_with_its_input_while_it_still_loads(tmp_path, monk
     ],
 )
 def test_a_completion_that_is_none(monkeypatch, body, message):
-    monkeypatch.setattr(http, "request", lambda method, url, **_: http.Answer(200, body))
+    monkeypatch.setattr(http, "request", lambda method, url, **_: http.HttpAnswer(200, body))
     with pytest.raises(MpctlError, match=message):
         meter_of("python", ".").complete(ENDPOINT)
 
 
 def test_a_completion(monkeypatch):
     body = json.dumps({"usage": {"completion_tokens": 4}}).encode()
-    monkeypatch.setattr(http, "request", lambda method, url, **_: http.Answer(200, body))
+    monkeypatch.setattr(http, "request", lambda method, url, **_: http.HttpAnswer(200, body))
     meter_of("python", ".").complete(ENDPOINT)

@@ -6,7 +6,7 @@ import json
 import pytest
 from test_platform_training_job import FORM, SERVING, order_of
 
-from mpctl.drafts.order import Phase, Split
+from mpctl.drafts.order import Split, TrainingPhase
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api.answers import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
@@ -145,10 +145,10 @@ ENDED, RUNS = {"terminated": {"exitCode": 0}}, {"running": {}}
 @pytest.mark.parametrize(
     ("init", "main", "phase"),
     [
-        ([container("collect", **RUNS), container("train", waiting={})], {}, Phase.COLLECTING),
-        ([container("collect", **ENDED), container("train", **RUNS)], {}, Phase.TRAINING),
-        ([container("collect", **ENDED), container("train", **ENDED)], RUNS, Phase.CARD),
-        ([container("storage-initializer", **RUNS)], {}, Phase.PENDING),
+        ([container("collect", **RUNS), container("train", waiting={})], {}, TrainingPhase.COLLECTING),
+        ([container("collect", **ENDED), container("train", **RUNS)], {}, TrainingPhase.TRAINING),
+        ([container("collect", **ENDED), container("train", **ENDED)], RUNS, TrainingPhase.CARD),
+        ([container("storage-initializer", **RUNS)], {}, TrainingPhase.PENDING),
     ],
 )
 def test_the_phase_is_that_of_the_container_that_runs(init, main, phase):
@@ -160,7 +160,7 @@ def test_a_failure_names_the_container_and_nothing_that_it_printed():
     failed = container("train", terminated={"exitCode": 3, "message": "planted prompt"})
     condition = {"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too many"}
     status = status_of({"initContainerStatuses": [failed]}, status={"conditions": [condition]})
-    assert status.phase is Phase.FAILED
+    assert status.phase is TrainingPhase.FAILED
     assert "train ended with code 3: kubectl logs pod -c train" in status.message
     assert "planted" not in status.message
     assert failed_stage([]) == ""
@@ -169,7 +169,7 @@ def test_a_failure_names_the_container_and_nothing_that_it_printed():
 
 def test_a_suspended_job_waits_for_its_queue():
     status = status_of(None, spec={"suspend": True})
-    assert (status.phase, status.message) == (Phase.PENDING, "suspended until its queue admits it")
+    assert (status.phase, status.message) == (TrainingPhase.PENDING, "suspended until its queue admits it")
 
 
 @pytest.mark.parametrize("line", ["{", "[]", json.dumps({"name": "qwen-7"})])

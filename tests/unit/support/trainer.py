@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpctl.app.workload import read_traffic
 from mpctl.drafts.card import AcceptedCounts, Card, Holdout, Target, TrainingRun, prompt_digest
-from mpctl.drafts.order import Limits, Phase, Split, TrainingOrder, TrainingStatus
+from mpctl.drafts.order import Limits, Split, TrainingOrder, TrainingPhase, TrainingStatus
 
 OLD, NEW = AcceptedCounts(100, (50, 20, 5)), AcceptedCounts(100, (90, 80, 70))
 
@@ -20,7 +20,7 @@ class MemoryTrainer:
     runs: dict[str, TrainingOrder] = field(default_factory=dict)
     trainings: int = 0
     sent: int = 0
-    phase: Phase = Phase.DONE
+    phase: TrainingPhase = TrainingPhase.DONE
     worse: bool = False
     served: str = "d1"
     trained_for: str = "d1"
@@ -45,7 +45,7 @@ class MemoryTrainer:
         return f"uid-{head}" if head in self.runs else None
 
     def cards(self) -> tuple[Card, ...]:
-        done = self.phase is Phase.DONE
+        done = self.phase is TrainingPhase.DONE
         return tuple(self.card(f"uid-{order.name}") for order in self.orders()) if done else ()
 
     def status(self, uid: str) -> TrainingStatus | None:

@@ -26,7 +26,7 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
     """Wait until the prompts are in the folder; return whether they are."""
     arrived = threading.Event()
 
-    class Handler(BaseHTTPRequestHandler):
+    class PromptReceiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             size = int(self.headers.get("Content-Length") or 0)
             if self.path != "/prompts" or not 0 < size <= REQUEST_BYTES:
@@ -45,7 +45,7 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
         def log_message(self, *values: object) -> None:
             """Nothing of a request reaches the log."""
 
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server = ThreadingHTTPServer(("127.0.0.1", port), PromptReceiver)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     arrived.wait(wait_s)
     server.shutdown()

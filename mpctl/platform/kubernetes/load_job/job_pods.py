@@ -206,7 +206,7 @@ class LoadPods:
         except http.NoAnswer:
             return False
 
-    def _request(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> http.Answer:
+    def _request(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> http.HttpAnswer:
         target = self._forwards.target(self._pods[index], PORT)
         return http.request(
             method,

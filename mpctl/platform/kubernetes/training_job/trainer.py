@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any
 
 from mpctl.drafts.card import CARD_FILE, Card, card_of
-from mpctl.drafts.order import Phase, Split, TrainingOrder, TrainingStatus, prompt_lines
+from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
@@ -26,7 +26,7 @@ from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, is_same, pod_problem
 from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name
 
-_PHASES = {COLLECT: Phase.COLLECTING, TRAIN: Phase.TRAINING, CARD: Phase.CARD}
+_PHASES = {COLLECT: TrainingPhase.COLLECTING, TRAIN: TrainingPhase.TRAINING, CARD: TrainingPhase.CARD}
 _TRIES = 4
 _PAUSE_S = 1.0
 _GONE_S = 120.0  # until the objects of a head are deleted: a pod may take its grace period
@@ -159,24 +159,24 @@ class JobTrainer:
         if job is None:
             return None
         if condition(job, "Complete").get("status") == "True":
-            return TrainingStatus(Phase.DONE, uid=uid)
+            return TrainingStatus(TrainingPhase.DONE, uid=uid)
         failed = condition(job, "Failed")
         pods = self._pods(uid)
         if failed.get("status") == "True":
             why = (f"{failed.get('reason')}: {failed.get('message')}", failed_stage(pods))
-            return TrainingStatus(Phase.FAILED, "; ".join(filter(None, why)), uid)
+            return TrainingStatus(TrainingPhase.FAILED, "; ".join(filter(None, why)), uid)
         if job["spec"].get("suspend"):
-            return TrainingStatus(Phase.PENDING, "suspended until its queue admits it", uid)
+            return TrainingStatus(TrainingPhase.PENDING, "suspended until its queue admits it", uid)
         if not pods:
             problem = pod_problem(None, self._events(uid))
-            return TrainingStatus(Phase.PENDING, problem.message if problem else "no pod yet", uid)
+            return TrainingStatus(TrainingPhase.PENDING, problem.message if problem else "no pod yet", uid)
         return self._running(pods[-1], uid)
 
     def _running(self, pod: Json, uid: str) -> TrainingStatus:
         stage = current_stage(pod)
         if stage is None:
             problem = pod_problem(pod, self._events(pod["metadata"]["uid"]))
-            return TrainingStatus(Phase.PENDING, problem.message if problem else "its pod starts", uid)
+            return TrainingStatus(TrainingPhase.PENDING, problem.message if problem else "its pod starts", uid)
         if stage == COLLECT and uid in self._foreign:
             return TrainingStatus(_PHASES[stage], "gets no prompts: mpctl would create another Job now", uid)
         if stage == COLLECT and uid in self._lines and self._sent(pod["metadata"]["name"], self._lines[uid]):

@@ -149,9 +149,9 @@ class TokenTap:
             yield
             return
         current: contextvars.ContextVar[list[str] | None] = contextvars.ContextVar("messages", default=None)
-        send, known = self._functions[BACKEND], self._handler
+        send, handler = self._functions[BACKEND], self._handler
 
-        class Handler(known):  # type: ignore[misc,valid-type,unused-ignore]
+        class TappedHandler(handler):  # type: ignore[misc,valid-type,unused-ignore]
             def add_chunk(self, chunk_bytes: bytes) -> list[str]:
                 messages: list[str] = super().add_chunk(chunk_bytes)
                 if (received := current.get()) is not None:
@@ -164,11 +164,11 @@ class TokenTap:
             self._messages.setdefault(request_func_input.prompt, []).append(received)
             return await send(request_func_input, *arguments, **options)
 
-        self._functions[BACKEND], self._module.StreamedResponseHandler = tapped, Handler  # type: ignore[union-attr]
+        self._functions[BACKEND], self._module.StreamedResponseHandler = tapped, TappedHandler  # type: ignore[union-attr]
         try:
             yield
         finally:
-            self._functions[BACKEND], self._module.StreamedResponseHandler = send, known  # type: ignore[union-attr]
+            self._functions[BACKEND], self._module.StreamedResponseHandler = send, handler  # type: ignore[union-attr]
 
     def add_to(self, options: Any) -> None:
         """Write the ids of prompt and answer of each request into the result that the client's options name, in the

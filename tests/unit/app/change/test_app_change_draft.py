@@ -93,7 +93,7 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     from eagle3_head import Head
 
     from mpctl.app.change.check import Conditions, estimate_memory
-    from mpctl.app.change.resolve import Checkpoint, Target
+    from mpctl.app.change.resolve import Checkpoint, UnchangedService
     from mpctl.estimate import ModelFacts
     from mpctl.estimate.shape import model_shape
     from mpctl.manifest import load
@@ -102,7 +102,9 @@ def test_a_log_alone_leaves_open_how_many_sequences_the_engine_takes(options, mo
     draft = ModelFacts(shape=replace(target, layers=1), weight_bytes=Head(target).params * 2)
     before = load(SERVICE.replace("Qwen3-8B", "Qwen3-32B").replace("8192", "5000"))[0]
     log = "GPU KV cache size: 69,232 tokens\nAvailable KV cache memory: 16.91 GiB\n"
-    actual_estimate_memory = estimate_memory(Target(before, None, Checkpoint()), draft, Conditions(log=log, **options))
+    actual_estimate_memory = estimate_memory(
+        UnchangedService(before, None, Checkpoint()), draft, Conditions(log=log, **options)
+    )
     assert actual_estimate_memory.after.low <= 47264 <= actual_estimate_memory.after.high, (
         "as that engine logged, of 1024 sequences"
     )

@@ -24,7 +24,7 @@ from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import prompt_digest
-from mpctl.drafts.order import Phase
+from mpctl.drafts.order import TrainingPhase
 from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import MpctlError
 from mpctl.platform.local.head_trainer import LocalTrainer
@@ -106,7 +106,7 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
 
 
 def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(policy):
-    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    trainer = MemoryTrainer(phase=TrainingPhase.TRAINING)
     session, watcher, _ = went_stale(policy, trainer)
     rounds(watcher, 10)
     assert kinds(session)[-1] == ("refresh", None)
@@ -117,7 +117,7 @@ def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(
     other = rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK))
     assert other.operation.id == "rollout-4"
     assert other.operation.ending is Ending.PROMOTED
-    trainer.phase = Phase.DONE
+    trainer.phase = TrainingPhase.DONE
     rounds(watcher, 10)
     assert kinds(session)[2] == ("refresh", "offered")
     assert len(kinds(session)) == 4, "a person's choice is not replaced"
@@ -129,7 +129,7 @@ def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(
     [
         ({"worse": True}, "no better: tokens per step 1.75, the old head's 3.40"),
         ({"trained_for": "d0"}, "overtaken: the head was trained for "),
-        ({"phase": Phase.FAILED}, "not trained: failed: state"),
+        ({"phase": TrainingPhase.FAILED}, "not trained: failed: state"),
     ],
 )
 def test_what_ends_a_refresh_early_changes_nothing_that_serves(policy, change, reason):
@@ -146,7 +146,7 @@ def test_what_ends_a_refresh_early_changes_nothing_that_serves(policy, change, r
 
 
 def test_a_run_without_capacity_is_cancelled_at_its_deadline(policy):
-    trainer = MemoryTrainer(phase=Phase.PENDING)
+    trainer = MemoryTrainer(phase=TrainingPhase.PENDING)
     session, watcher, _ = went_stale(policy, trainer)
     rounds(watcher, 10)
     assert kinds(session)[-1] == ("refresh", None)
@@ -229,7 +229,7 @@ def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
 
 
 def test_a_person_ends_a_training_and_the_history_is_kept_until_then(policy):
-    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    trainer = MemoryTrainer(phase=TrainingPhase.TRAINING)
     session, watcher, _ = went_stale(policy, trainer)
     rounds(watcher, 5)
     text = session.memory.disk.text
@@ -270,7 +270,7 @@ def test_killed_at_any_boundary_a_refresh_is_continued_without_a_second_training
 
 
 def test_a_run_that_waits_for_its_prompts_gets_them_again_unless_the_file_changed(policy):
-    trainer = MemoryTrainer(phase=Phase.COLLECTING)
+    trainer = MemoryTrainer(phase=TrainingPhase.COLLECTING)
     _, watcher, _ = went_stale(policy, trainer)
     rounds(watcher, 10)
     sent = trainer.sent
@@ -357,7 +357,7 @@ def test_a_process_of_this_machine_trains_for_the_watch_once(policy, tmp_path):
 
 
 def test_a_trainer_that_cannot_be_asked_is_reported_and_delays_no_fallback(policy):
-    trainer = MemoryTrainer(phase=Phase.TRAINING)
+    trainer = MemoryTrainer(phase=TrainingPhase.TRAINING)
     session, watcher, events = went_stale(policy, trainer)
     rounds(watcher, 5)
     assert rollout.run(session, RolloutRequest(SpeculationRequest("ngram"), QUICK)).operation.id == "rollout-4"

@@ -15,7 +15,7 @@ from run_samples import make_run
 from mpctl.app.bench.recorded import write_run
 from mpctl.app.plan.predicted import CheckedPrediction, PredictionRecord
 from mpctl.experiment.cell import Cell as Measured
-from mpctl.platform.http import Answer
+from mpctl.platform.http import HttpAnswer
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -332,7 +332,7 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="2"} 200
 
 
 def served(monkeypatch, text):
-    monkeypatch.setattr("mpctl.platform.http.get", lambda *_, **__: Answer(200, text.encode()))
+    monkeypatch.setattr("mpctl.platform.http.get", lambda *_, **__: HttpAnswer(200, text.encode()))
     return ("--measure", "--url", "http://engine:8000")
 
 

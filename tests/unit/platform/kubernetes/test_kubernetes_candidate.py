@@ -84,7 +84,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
     def get(url, **_):
         if "lost" in url:
             raise http.NoAnswer("connection refused")
-        return http.Answer(500 if "odd" in url else 200, b"oops" if "odd" in url else text)
+        return http.HttpAnswer(500 if "odd" in url else 200, b"oops" if "odd" in url else text)
 
     text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
     reader = ServiceReader(None, "ns")
