@@ -127,6 +127,8 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
     [
         (("--spec", "ngram", "--candidate", "x"), "--candidate: cannot be combined with --spec"),
         (("--candidate-url", "http://x"), "--candidate-url: needs --url"),
+        (("--spec-config", '{"method": "ngram"}'), "--spec-config: needs --spec"),
+        (("--set", "num_speculative_tokens=3"), "--set: needs --spec"),
         (("--url", "http://x", "--spec", "ngram"), "--spec: cannot be combined with --url"),
         (("svc", "--url", "http://x"), "--url: cannot be combined with the service svc"),
         (("--candidate-url", "http://x", "--url", "http://x", "--candidate", "y"), "cannot be combined with"),
