@@ -13,6 +13,7 @@ import sys
 import tempfile
 import termios
 import threading
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -167,15 +168,15 @@ def environment_in(directory):
     }
 
 
-@pytest.fixture(scope="module")
-def engine():
-    """mpctl with one real service that all tests of a file share; no process outlives it."""
+@contextmanager
+def real_service(model):
+    """mpctl with one service of a model on a real engine; no process outlives it."""
     directory = Path(tempfile.mkdtemp(prefix="mpctl-engine-"))
     environment = environment_in(directory)
     if SUFFIX.is_dir():
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SUFFIX), os.environ.get("PYTHONPATH"))))
     tool = Mpctl(directory, environment)
-    tool("local", "up", "-f", str(tool.manifest(model=str(DEMO / "model"))), timeout=900)
+    tool("local", "up", "-f", str(tool.manifest(model=str(model))), timeout=900)
     yield tool
     tool("local", "down", "--all", "--orphans", "--force", code=None)
     survivors = tool.processes()
@@ -183,6 +184,13 @@ def engine():
         process.kill()
     shutil.rmtree(directory, ignore_errors=True)
     assert not survivors
+
+
+@pytest.fixture(scope="module")
+def engine():
+    """mpctl with one real service of the demo's model that all tests of a file share."""
+    with real_service(DEMO / "model") as tool:
+        yield tool
 
 
 @pytest.fixture
