@@ -89,7 +89,7 @@ class MeasuredEngine:
 
 @dataclass(frozen=True)
 class Measurement:
-    """A measurement: its workload, where its records go, and how to reach an arm (resolved for every block)."""
+    """A measurement: its workload, where its records go, and the engine of an arm (asked for with every block)."""
 
     id: str
     created: str
@@ -99,7 +99,7 @@ class Measurement:
     store: Store
     meter: Meter
     progress: Progress
-    target: Callable[[str], MeasuredEngine]
+    engine_of: Callable[[str], MeasuredEngine]
     placement: Placement = Placement.SERVICE
     users: UserLoad | None = None
     earlier: int = 0  # measurements of the same pair
@@ -238,7 +238,7 @@ class Measurement:
         for arm in arms if asks else ():
             self.progress.step("errors", f"{count} requests of {kind.name} to the {arm}, {at_once} at once, untimed")
             self.note_conditions(arm)
-            endpoint = self.target(arm).endpoint
+            endpoint = self.engine_of(arm).endpoint
             answers = self.meter.ask(endpoint, asks, concurrency=at_once, salt=self.salt(arm, _BURST), alternatives=0)
             rows = [[answer.error, answer.seconds] for answer in answers]
             stored = self._stored_replies(arm)
@@ -421,24 +421,24 @@ class Measurement:
         name = f"conditions-{arm}"
         if name in self._pending or self.store.load(self.id, name) is not None:
             return
-        target = self.target(arm)
+        engine = self.engine_of(arm)
         try:
-            facts = self.meter.describe(target.endpoint, target.spec.draft if target.spec else None)
+            facts = self.meter.describe(engine.endpoint, engine.spec.draft if engine.spec else None)
         except CounterError as error:
             raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
         conditions = ArmConditions(
-            spec=target.name or spec_text(target.spec),
+            spec=engine.name or spec_text(engine.spec),
             engine_version=facts.engine_version,
-            argv=redacted(engine_arguments(target.argv)),
-            model=facts.model or target.endpoint.model,
-            model_digest=facts.model_digest or target.model_revision,
-            device=facts.device or target.find_device(),
-            kv_pool_tokens=target.kv_pool_tokens or facts.kv_pool_tokens,
+            argv=redacted(engine_arguments(engine.argv)),
+            model=facts.model or engine.endpoint.model,
+            model_digest=facts.model_digest or engine.model_revision,
+            device=facts.device or engine.find_device(),
+            kv_pool_tokens=engine.kv_pool_tokens or facts.kv_pool_tokens,
             served_tokens=facts.served_tokens,
-            speculation=target.spec,
+            speculation=engine.spec,
             context_tokens=facts.context_tokens,
-            draft_digest=facts.draft_digest or str((target.spec and target.spec.settings.get("revision")) or ""),
-            image=target.image,
+            draft_digest=facts.draft_digest or str((engine.spec and engine.spec.settings.get("revision")) or ""),
+            image=engine.image,
         )
         self._pending[name] = conditions.to_record()
         if self.placement is Placement.TURNS:  # an arm is known from its first turn on
@@ -498,7 +498,7 @@ class Measurement:
         passed = load_record(self.store, self.id, ANSWERS, AnswerCheck.from_record)
         comparison = RoundComparison(
             meter=self.meter,
-            endpoint=lambda arm: self.target(arm).endpoint,
+            endpoint=lambda arm: self.engine_of(arm).endpoint,
             salt=self.salt,
             concurrency=self.workload.most,
             unscorable=self.unscorable() if BASELINE in arms else BASELINE_LEFT,
@@ -515,7 +515,7 @@ class Measurement:
 
     def unscorable(self) -> str:
         """Return why the serving baseline cannot score, "" where it can."""
-        baseline = self.target(BASELINE)
+        baseline = self.engine_of(BASELINE)
         adapters = any(kind.variant is not None and kind.variant.adapter for kind in self.workload.traffic)
         return why_unscorable(baseline.spec, baseline.argv, adapters=adapters)
 
@@ -560,13 +560,13 @@ class Measurement:
 
     def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
         """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
-        target = self.target(arm)
-        endpoint, engine = target.endpoint, target.engine
+        measured = self.engine_of(arm)
+        endpoint, engine = measured.endpoint, measured.engine
         if self.placement is Placement.TURNS:
             self.note_conditions(arm)
         if self.workload.warmup and (cell, arm, engine) not in self._warm:
             warm_arms = {other for _, name, other in self._warm if name == arm}
-            if warm_arms and engine not in warm_arms and not target.start:
+            if warm_arms and engine not in warm_arms and not measured.start:
                 self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
             prompts, salt = self.workload.warmup_prompts(cell), self.salt(arm)
             self.meter.send(endpoint, LoadOrder(prompts, cell, self.workload.max_tokens, salt=salt))

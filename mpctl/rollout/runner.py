@@ -120,7 +120,7 @@ def _run_change(context: Context, journal: Journal, operation: Operation) -> Ope
     event = f"step {operation.begun} failed" if ending is Ending.FAILED else ending.value
     context.progress.note(f"{event}: the service is restored")
     planned = operation.undo_plan(why=f"{operation.id} {ending.value}: {detail}", automatic=True)
-    rollback = _open(context, journal, _with_foreign_changes(context, planned) or planned)
+    rollback = _open(context, journal, _merged_with_live(context, planned) or planned)
     require_own_change(context, rollback.plan)
     _run_rollback(context, journal, rollback)
     return journal.operation(operation.id)
@@ -199,7 +199,7 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
     try:
         operation = _run_steps(context, journal, operation)
     except MpctlError as error:
-        replacement = _over_foreign_change(context, journal, operation)
+        replacement = _replacement_after_foreign_change(context, journal, operation)
         if replacement is not None:
             context.progress.note(f"{error.message}; that change is kept")
             return _run_rollback(context, journal, _open(context, journal, replacement))
@@ -227,7 +227,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     rollback, abandon = context.command("rollback"), context.command("abandon")
     if context.platform.live_text() is None:
         return error.hint or f"'{abandon}' ends the operation and removes the candidate"
-    if isinstance(error, Conflict) and _with_foreign_changes(context, replacing_rollback(operation, why="")) is None:
+    if isinstance(error, Conflict) and _merged_with_live(context, replacing_rollback(operation, why="")) is None:
         exact = context.command("rollback", "--exact")
         return (
             f"nothing was overwritten. '{exact}' records the live manifest and restores every byte; '{abandon}' keeps "
@@ -237,7 +237,7 @@ def _way_out(context: Context, operation: Operation, error: MpctlError) -> str:
     return again if error.hint is None else f"{again}; {error.hint}"
 
 
-def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
+def _merged_with_live(context: Context, plan: Plan) -> Plan | None:
     """The rollback from the live manifest, which another writer may have changed; None where the fields to restore
     were changed, or nothing is live."""
     if context.platform.live_text() is None:
@@ -250,13 +250,13 @@ def _with_foreign_changes(context: Context, plan: Plan) -> Plan | None:
         return None
 
 
-def _over_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
+def _replacement_after_foreign_change(context: Context, journal: Journal, operation: Operation) -> Plan | None:
     """The rollback in place of one that another writer's change stopped; None where that is not the cause, or it
     happened too often."""
     start = replacing_rollback(operation, why=operation.plan.why)
     if len(_undone_by(operation, journal.operations())) > _FOREIGN_CHANGES:
         return None
-    plan = _with_foreign_changes(context, start)
+    plan = _merged_with_live(context, start)
     if plan is None or is_own_text(start, plan.baseline.text):
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:

@@ -45,7 +45,7 @@ class Spending:
     first: float = 0.0
     power: float = 1.0
 
-    def at(self, looks: int) -> tuple[float, ...]:
+    def by_look(self, looks: int) -> tuple[float, ...]:
         """The error spent at each of ``looks`` looks that decide."""
         over = [self.first + (1.0 - self.first) * (look / looks) ** self.power for look in range(1, looks + 1)]
         return tuple(self.alpha * (now - before) for before, now in itertools.pairwise((0.0, *over)))
@@ -72,7 +72,7 @@ def nominal_levels(looks: int, alpha: float | Spending, first_look: int = FIRST_
     import numpy as np
 
     first = min(first_look, looks)
-    shares = spending_of(alpha).at(looks - first + 1)
+    shares = spending_of(alpha).by_look(looks - first + 1)
     kernel = normal_density(np.arange(-_REACH, _REACH + _STEP / 2, _STEP, dtype=np.float64)) * _STEP
     levels: list[float] = []
     density, start = np.array([1.0 / _STEP]), 0.0

@@ -35,7 +35,7 @@ from mpctl.rollout.measurement import MeasuredEngine
 from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready
-from mpctl.rollout.steps.measure import target_of
+from mpctl.rollout.steps.measure import measured_engine
 
 _KEY = "OPENAI_API_KEY"
 INTERRUPTED = Cancelled("interrupted; nothing that serves was changed", hint="the same command continues")
@@ -49,7 +49,7 @@ class Arms:
     names: tuple[str, ...]
     meter: Meter
     load: Loader
-    target: Callable[[str], MeasuredEngine]
+    engine_of: Callable[[str], MeasuredEngine]
     speculates: bool = True  # the candidate is expected to
     running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
     adapters: Callable[[], frozenset[str]] = frozenset  # of the manifest of an arm that is to start
@@ -85,7 +85,7 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
                 names=tuple(endpoints),
                 meter=meter,
                 load=load,
-                target=lambda arm: MeasuredEngine(endpoints[arm], None, name=urls[arm]),
+                engine_of=lambda arm: MeasuredEngine(endpoints[arm], None, name=urls[arm]),
                 speculates=False,
             )
     finally:
@@ -173,7 +173,7 @@ def open_side_by_side(
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
         load=loader_for(session),
-        target=lambda name: target_of(context, *specs[name], name=f"the {name}"),
+        engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
         adapters=lambda: adapters_named(change.before.command),
         noise=lambda: recorded_noise(session),
         speculates=change.spec.config() is not None,
@@ -263,13 +263,13 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         names=tuple(sessions),
         meter=context.meter,
         load=loader_for(sessions[BASELINE]),
-        target=lambda arm: _target(sessions[arm]),
+        engine_of=lambda arm: _serving_engine(sessions[arm]),
         noise=lambda: recorded_noise(sessions[BASELINE]),
         speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,
     )
 
 
-def _target(session: Session) -> MeasuredEngine:
+def _serving_engine(session: Session) -> MeasuredEngine:
     """Return the arm that serves now.
 
     Raises:

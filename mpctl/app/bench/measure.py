@@ -72,7 +72,7 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
     workload, policy = read_workload(request.measurement, arms.load), policy_of(request, speculates=arms.speculates)
     if asks_for_variants(request.measurement):
         running = arms.names if request.servers.url or request.candidate else (BASELINE,)
-        endpoints = [arms.target(name).endpoint for name in running]
+        endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
     for kind in workload.traffic:
         if kind.repeated:
@@ -126,7 +126,7 @@ def _planned(
 
     def calibrate() -> MeasurementNoise:
         console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the baseline, for its noise")
-        noise = calibration_noise(arms.meter, arms.target(BASELINE).endpoint, workload, policy)
+        noise = calibration_noise(arms.meter, arms.engine_of(BASELINE).endpoint, workload, policy)
         _keep_noise(home, arms, noise)
         return noise
 
@@ -188,7 +188,7 @@ def open_measurement(
         store=store,
         meter=arms.meter if arms else unused,
         progress=console,
-        target=arms.target if arms else unused,
+        engine_of=arms.engine_of if arms else unused,
         compares=arms is not None and CANDIDATE in arms.names,
         earlier=earlier,
     )

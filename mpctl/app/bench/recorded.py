@@ -138,7 +138,7 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
         store=session.store,
         meter=unused,
         progress=session.console,
-        target=unused,
+        engine_of=unused,
         placement=operation.plan.placement,
         users=operation.plan.users,
         earlier=operation.plan.earlier,

@@ -36,7 +36,7 @@ from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Operation, unfinished_operation
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.ports import Arm
-from mpctl.rollout.steps.measure import stored_workload, target_of
+from mpctl.rollout.steps.measure import measured_engine, stored_workload
 
 
 def run(session: Session, request: RolloutRequest) -> OperationOutcome:
@@ -196,7 +196,7 @@ def _with_variants(
     if stored is not None and stored.variants:
         return stored.with_prompts({kind.name: kind.prompts for kind in workload.traffic}.get)
     with session.context() as context:
-        live = target_of(context, Arm(session.platform.read().text), None)
+        live = measured_engine(context, Arm(session.platform.read().text), None)
         return with_variants(workload, measurement, [live.endpoint], named=adapters_named(session.service().command))
 
 
@@ -228,7 +228,7 @@ def _with_rounds(
         session.load_place = _load_place(session, request)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:
-            live = target_of(context, Arm(session.platform.read().text), None)
+            live = measured_engine(context, Arm(session.platform.read().text), None)
             return calibration_noise(context.meter, live.endpoint, workload, policy)
 
     return plan_rounds(

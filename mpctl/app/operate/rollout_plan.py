@@ -234,7 +234,7 @@ class RolloutPlanner:
         notes: tuple[str, ...] = ()
         if retained is not None:
             fit = replace(fit, deletes_retained_baseline=True)
-            notes = (f"{retained.arm}, retained since {retained.since}, ends first: its GPUs are needed",)
+            notes = (f"the baseline that is retained since {retained.since} ends first: its GPUs are needed",)
         # Downtime is only taken where nothing else fits.
         demand = Demand(
             self._arm,

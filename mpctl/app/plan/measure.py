@@ -215,7 +215,7 @@ def _measure(
     arms = open_side_by_side(session, context, bench, replace(request.speculation, method=method, settings=settings))
     with arms.running():
         session.console.step("measure", f"{method}, one request at a time, {_SECONDS:.0f} s")
-        endpoint, began, salt = arms.target(CANDIDATE).endpoint, context.clock.now(), token_hex(16)
+        endpoint, began, salt = arms.engine_of(CANDIDATE).endpoint, context.clock.now(), token_hex(16)
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):

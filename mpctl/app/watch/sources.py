@@ -65,7 +65,7 @@ class Readers:
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-Source = Callable[[Sequence[Session], Readers, Callable[[], float]], Mapping[Key, Reading]]
+CounterSource = Callable[[Sequence[Session], Readers, Callable[[], float]], Mapping[Key, Reading]]
 
 
 def read_engines(
@@ -88,7 +88,7 @@ def read_engines(
     return {key: readings.get(key) or Reading(monotonic(), {}, {key[1]: late}) for key in keys}
 
 
-def from_prometheus(url: str) -> Source:
+def from_prometheus(url: str) -> CounterSource:
     """Ask Prometheus once for all services."""
     from mpctl.platform import prometheus
 

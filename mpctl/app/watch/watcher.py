@@ -20,7 +20,7 @@ from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
-from mpctl.app.watch.sources import Readers, Source, read_engines
+from mpctl.app.watch.sources import CounterSource, Readers, read_engines
 from mpctl.app.watch.stale import Trainings
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.refresh import StaleDraft
@@ -125,7 +125,7 @@ class Watcher:
         reopen: Callable[[Session], Session],
         emit: Callable[[WatchEvent], None],
         *,
-        source: Source = read_engines,
+        source: CounterSource = read_engines,
         monotonic: Callable[[], float] = time.monotonic,
         now: Callable[[], float] | None = None,
         actors: Executor | None = None,

@@ -63,7 +63,7 @@ class _Pass:
         self.measured.note_conditions(arm)
         return ask_for_ids(
             self.context.meter,
-            self.measured.target(arm).endpoint,
+            self.measured.engine_of(arm).endpoint,
             asks,
             concurrency=1 if alone else self._concurrency,
             salt=self.measured.salt(arm, "alone" if alone else "answers"),
@@ -73,7 +73,7 @@ class _Pass:
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
         def score(scorable: Sequence[Answer]) -> Sequence[Scored | None]:
             return self.context.meter.score(
-                self.measured.target(BASELINE).endpoint,
+                self.measured.engine_of(BASELINE).endpoint,
                 scorable,
                 alternatives=alternatives,
                 concurrency=self._concurrency,
@@ -85,7 +85,7 @@ class _Pass:
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
         try:
-            context_tokens = meter.describe(self.measured.target(BASELINE).endpoint).context_tokens
+            context_tokens = meter.describe(self.measured.engine_of(BASELINE).endpoint).context_tokens
         except CounterError:
             context_tokens = None
         asks = asks_of(self.measured.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT)
@@ -245,7 +245,7 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
     if not asks:
         return RestartAnswers(0)
     context.progress.step("answers", f"{len(asks)} requests to the candidate's new engine, far from every tie")
-    endpoint, salt = measured.target(CANDIDATE).endpoint, measured.salt(CANDIDATE, "another start")
+    endpoint, salt = measured.engine_of(CANDIDATE).endpoint, measured.salt(CANDIDATE, "another start")
 
     def ask(chosen: Sequence[Ask]) -> list[Check]:
         answers = context.meter.ask(endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0)

@@ -45,12 +45,12 @@ def measure_candidate(context: Context, operation: Operation) -> MeasuredRounds:
 def measurement(context: Context, operation: Operation) -> Measurement:
     """The measurement of an operation; its records are stored under the operation's id."""
     plan = operation.plan
-    targets = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
+    arms = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
     workload = workload_of(context, operation)
 
-    def target(name: str) -> MeasuredEngine:
+    def engine_of(name: str) -> MeasuredEngine:
         try:
-            return target_of(context, *targets[name], name=f"the {name}")
+            return measured_engine(context, *arms[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
             conceal(error, (prompt for traffic in workload.traffic for prompt in traffic.prompts))
             raise
@@ -64,7 +64,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
         store=context.store,
         meter=context.meter,
         progress=context.progress,
-        target=target,
+        engine_of=engine_of,
         placement=plan.placement,
         users=plan.users,
         earlier=plan.earlier,
@@ -73,11 +73,11 @@ def measurement(context: Context, operation: Operation) -> Measurement:
     )
 
 
-def target_of(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> MeasuredEngine:
-    """An arm that is ready, to be measured. ``name``: of the arm in messages.
+def measured_engine(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> MeasuredEngine:
+    """Return the engine of an arm that is ready. ``name``: of the arm in messages.
 
     Raises:
-        MpctlError: it is not ready, or no longer.
+        MpctlError: the arm is not ready, or no longer.
     """
     state = context.platform.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
@@ -166,7 +166,7 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
     plan = operation.plan
     context.progress.step("match", f"does {plan.draft} fit {plan.target_model}: first-position acceptance on a warm-up")
     workload = workload_of(context, operation)
-    endpoint = target_of(context, plan.arm, plan.spec, name="the candidate").endpoint
+    endpoint = measured_engine(context, plan.arm, plan.spec, name="the candidate").endpoint
     match, sent = FirstPosition.of(plan.policy), 0
     for cell, prompts in _warmups(workload):
         match += FirstPosition.of(plan.policy, _drafted(context, endpoint, cell, prompts, workload.max_tokens))
@@ -222,11 +222,11 @@ class _Turns:
     running: str = ""
     starts: int = 0
 
-    def target(self, name: str) -> MeasuredEngine:
-        """Return the arm, started alone on the GPU unless it is its turn already."""
+    def engine_of(self, name: str) -> MeasuredEngine:
+        """Return the arm's engine, started alone on the GPU unless it is its turn already."""
         if name != self.running:
             self._start(name)
-        return replace(self.measurement.target(name), start=self.starts)
+        return replace(self.measurement.engine_of(name), start=self.starts)
 
     def _start(self, name: str) -> None:
         plan, platform = self.operation.plan, self.context.platform
@@ -243,7 +243,7 @@ class _Turns:
 def measurement_in_turns(context: Context, operation: Operation) -> Measurement:
     """The measurement of arms that take turns on one GPU; reaching an arm gives it the turn."""
     measured = measurement(context, operation)
-    return replace(measured, target=_Turns(context, operation, measured).target)
+    return replace(measured, engine_of=_Turns(context, operation, measured).engine_of)
 
 
 def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:

@@ -169,7 +169,7 @@ def test_a_kept_arm_needs_its_room_and_an_older_one_ends_first():
     chosen_fit, notes = fitted(actual_session, keep_baseline=True)
     assert actual_session.platform.asked == (True, False, True)
     assert chosen_fit.deletes_retained_baseline
-    assert "arm-1, retained since 2026-01-01T00:00:00Z, ends first" in notes[0]
+    assert "the baseline that is retained since 2026-01-01T00:00:00Z ends first" in notes[0]
     assert rollout_plan.describe_rollback(actual_session, chosen_fit) == "one write, the baseline is retained"
 
 

@@ -47,7 +47,7 @@ def test_all_looks_together_spend_what_is_allowed(looks):
 @few
 @given(st.floats(1e-4, 0.1), st.floats(0.0, 1.0), st.floats(0.5, 5.0), st.integers(1, 60))
 def test_a_spending_function_spends_its_error_once(alpha, first, power, looks):
-    parts = Spending(alpha, first, power).at(looks)
+    parts = Spending(alpha, first, power).by_look(looks)
     assert math.fsum(parts) == pytest.approx(alpha)
     assert min(parts) >= 0
     assert looks == 1 or parts[0] >= alpha * first

@@ -18,7 +18,7 @@ from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import Conflict, InputError
 from mpctl.platform.local.state_files import state_root, try_lock
 from mpctl.rollout.ports import Arm, Phase
-from mpctl.rollout.steps.measure import target_of
+from mpctl.rollout.steps.measure import measured_engine
 
 TEXTS = {"baseline": BASELINE_TEXT, "candidate": CANDIDATE_TEXT}
 
@@ -45,7 +45,7 @@ class Bench:
             names=names or ("baseline", "candidate"),
             meter=memory.meter,
             load=lambda *_: (),
-            target=lambda arm: target_of(memory.context, Arm(TEXTS[arm]), None),
+            engine_of=lambda arm: measured_engine(memory.context, Arm(TEXTS[arm]), None),
             speculates=speculates,
         )
 
