@@ -57,6 +57,27 @@ class DraftPlanRequest:
 
 
 @dataclass(frozen=True)
+class DraftCardRequest:
+    """What is known of a head that another tool trained."""
+
+    target: str = _training(
+        "--target", metavar="MODEL", default="", help="Target that it was trained for, as the engine names it."
+    )
+    revision: str = _training("--revision", metavar="REVISION", default="", help="Revision of the target.")
+    method: str = _training("--spec", metavar="METHOD", default="eagle3", help="Method of the head.")
+    made_with: str = _training(
+        "--made-with", metavar="TEXT", default="", help="Trainer and its version, such as 'SpecForge 0.2'."
+    )
+    prompts: tuple[str, ...] = _training(
+        "--prompts",
+        type=File,
+        multiple=True,
+        metavar="[NAME=]FILE",
+        help="Prompts that it was trained on, of which the card keeps salted digests; repeatable.",
+    )
+
+
+@dataclass(frozen=True)
 class DraftTrainRequest:
     """A head to train from prompts."""
 

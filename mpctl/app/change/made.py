@@ -60,15 +60,18 @@ def find_card(source: Source, draft: str | None) -> Card | None:
         InputError: the card beside the weights cannot be used; its file is named.
     """
     folder = source.folder(draft)
-    if folder is not None:
-        beside = folder.parent if folder.name == "head" else folder
-        if (beside / CARD_FILE).is_file():
-            return _read_card(beside / CARD_FILE)
+    if folder is not None and card_file(folder).is_file():
+        return _read_card(card_file(folder))
     heads = source.heads() if draft and "/drafts/" in draft else None
     if heads is None:
         return None
     with closing(heads):
         return next((card for card in heads.cards() if heads.weights(card.name) == draft), None)
+
+
+def card_file(weights: Path) -> Path:
+    """Return where the card of a head lies: beside its weights, or beside their folder ``head``."""
+    return (weights.parent if weights.name == "head" else weights) / CARD_FILE
 
 
 def _read_card(path: Path) -> Card:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
+from mpctl.app.change.made import card_file
 from mpctl.app.plan.training import read_prompts, trained_method
 from mpctl.app.session.base import Session, TrainedHeads, interruptible
-from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
+from mpctl.app.training_requests import DraftCardRequest, DraftTrainRequest
+from mpctl.drafts.card import Card, Licences, StartHead, Target, prompt_digest
 from mpctl.drafts.order import (
     Images,
     Limits,
@@ -27,7 +30,7 @@ from mpctl.drafts.order import (
     program_of,
 )
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
-from mpctl.methods import METHODS, from_config
+from mpctl.methods import METHODS, Spec, from_config
 from mpctl.rollout.operation import operations, withdrawn
 from mpctl.rollout.plan import Kind
 
@@ -235,6 +238,39 @@ def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: st
                     hint=f"{_purge_command(session, order)} deletes its data",
                 )
             session.clock.sleep(_POLL_S)
+
+
+def write_card(head: str, request: DraftCardRequest) -> Path:
+    """Write the card of a head that another tool trained, beside its weights; return its file.
+
+    Raises:
+        InputError: the folder holds no weights or has a card, or the request cannot be used.
+    """
+    from mpctl.platform.local.in_engine.heads import licence_of, weights_digest
+
+    weights = Path(head).expanduser().absolute()
+    file, digest = card_file(weights), weights_digest(weights)
+    if not digest:
+        raise InputError(f"{head} holds no *.safetensors", field="HEAD", hint="name the folder of the head's weights")
+    if file.exists():
+        raise InputError(f"{file} exists", field="HEAD", hint="take it away to write another one")
+    if not request.target:
+        raise InputError("names the model that the head was trained for", field="--target")
+    target = Path(request.target).expanduser()
+    prompts = read_prompts(request.prompts) if request.prompts else ()
+    salt = token_hex(16)
+    card = Card(
+        file.parent.name,
+        trained_method(request.method, Spec("none")),
+        Target(request.target, request.revision, weights_digest(target)),
+        digest,
+        salt=salt,
+        training_digests=digests_of(prompts, salt),
+        licences=Licences(licence_of(str(target))),
+        made_with=request.made_with,
+    )
+    file.write_text(json.dumps(card.to_record(), indent=2) + "\n", encoding="utf-8")
+    return file
 
 
 @dataclass(frozen=True)

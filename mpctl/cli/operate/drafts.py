@@ -1,4 +1,4 @@
-"""Drafts: ``mpctl drafts plan``, ``train``, ``list``, ``purge``, and ``published``, the default."""
+"""Drafts: ``mpctl drafts plan``, ``train``, ``list``, ``card``, ``purge``, and ``published``, the default."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl import commands
-from mpctl.app.training_requests import DraftPlanRequest, DraftTrainRequest
+from mpctl.app.training_requests import DraftCardRequest, DraftPlanRequest, DraftTrainRequest
 from mpctl.cli.command import ASKS, FILE, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.cli.group import LazyGroup
@@ -29,6 +29,7 @@ drafts = LazyGroup(
         "plan": ("operate.drafts:plan", "Predict what training a head costs and brings", "Commands"),
         "train": ("operate.drafts:train", "Train a head from your own prompts", "Commands"),
         "list": ("operate.drafts:list_", "List the heads trained for a service", "Commands"),
+        "card": ("operate.drafts:card", "Describe a head that another tool trained", "Commands"),
         "purge": ("operate.drafts:purge", "Delete a head with its data", "Commands"),
     },
     help="List published drafts, and train a head from a service's own traffic.",
@@ -192,6 +193,21 @@ def _head_record(head: MadeHead) -> dict[str, Any]:
         "rollout": head.verdict,
         "card": head.card.to_record() if head.card is not None else None,
     }
+
+
+@command("card", click.Argument(["head"], metavar="HEAD"), DraftCardRequest)
+def card(context: CliContext, /, head: str, request: DraftCardRequest) -> None:
+    """Write a card beside the weights of a head that another tool trained.
+
+    \b
+    Example:
+      mpctl drafts card ./head --target Qwen/Qwen3-8B --made-with 'SpecForge 0.2' --prompts training.jsonl
+
+    With it the preflight refuses the head for another target, and for a measurement on prompts it was trained on.
+    """
+    from mpctl.app.operate.training import write_card
+
+    context.terminal.note(f"{write_card(head, request)} written")
 
 
 @command("purge", click.Argument(["head"], metavar="HEAD"), *ASKS)

@@ -84,6 +84,66 @@ def test_a_head_that_was_trained_on_the_measurements_prompts_is_refused(cli, sta
     assert "trained-on-these-prompts" not in cli("rollout", "demo", "--yes", *rollout[3:]).err  # built-in prompts
 
 
+@pytest.fixture
+def elsewhere(cli, state):
+    """A head that another tool trained."""
+    head = cli.directory / "elsewhere"
+    head.mkdir()
+    (head / "config.json").write_text(json.dumps({"architectures": ["LlamaForCausalLMEagle3"], "hidden_size": 64}))
+    (head / "model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    (cli.directory / "model").mkdir(exist_ok=True)
+    (cli.directory / "model" / "model.safetensors").write_bytes(b"weights of the target")
+    return head
+
+
+ROLLOUT = ("rollout", "demo", "--yes", "--spec", "eagle3", "--draft", "elsewhere")
+
+
+def test_a_card_is_written_for_a_head_made_elsewhere_and_refuses_its_training_prompts(cli, elsewhere):
+    prompts = cli.directory / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"planted {n}"}) + "\n" for n in range(14)))
+    known = ("--target", "model", "--made-with", "SpecForge 0.2", "--prompts", str(prompts))
+    assert cli("drafts", "card", "elsewhere", *known).code == 0
+    text = (elsewhere / "card.json").read_text()
+    card = json.loads(text)
+    assert (card["name"], card["method"], card["made_with"]) == ("elsewhere", "eagle3", "SpecForge 0.2")
+    assert (len(card["target"]["digest"]), len(card["training_digests"])) == (64, 14)
+    assert "planted" not in text
+    done = cli(*ROLLOUT, "--prompts", str(prompts))
+    assert done.code == 9
+    assert "elsewhere was trained on 14 of the measurement's 14 prompts" in done.out + done.err
+    assert "stale-card" not in done.out + done.err
+    (cli.directory / "model" / "model.safetensors").write_bytes(b"weights of its next version")
+    assert "[stale-card] elsewhere was trained for another target: weights" in cli(*ROLLOUT).err
+
+
+def test_two_cards_of_one_training_set_share_no_digest(cli, elsewhere):
+    prompts = cli.directory / "prompts.jsonl"
+    prompts.write_text("".join(json.dumps({"prompt": f"planted {n}"}) + "\n" for n in range(14)))
+    digests = []
+    for _ in range(2):
+        assert cli("drafts", "card", "elsewhere", "--target", "model", "--prompts", str(prompts)).code == 0
+        digests += json.loads((elsewhere / "card.json").read_text())["training_digests"]
+        (elsewhere / "card.json").unlink()
+    assert len(set(digests)) == 28
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("gone", "--target", "model"), "gone holds no *.safetensors"),
+        (("elsewhere",), "--target: names the model that the head was trained for"),
+        (("elsewhere", "--target", "model", "--spec", "ngram"), "ngram has no head to train"),
+        (("model", "--target", "model"), "card.json exists"),
+    ],
+)
+def test_a_card_that_cannot_be_written_is_an_error(cli, elsewhere, arguments, says):
+    (cli.directory / "model" / "card.json").write_text("{}")
+    done = cli("drafts", "card", *arguments)
+    assert done.code == 2
+    assert says in done.err
+
+
 def test_a_card_beside_a_head_made_elsewhere_counts(cli, service):
     head = cli.directory / "elsewhere"
     head.mkdir()
