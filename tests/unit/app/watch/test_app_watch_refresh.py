@@ -21,6 +21,7 @@ from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.operate.training import ServiceTraining, made_heads
 from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.training_requests import DraftTrainRequest
+from mpctl.app.watch import act
 from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import prompt_digest
@@ -206,6 +207,21 @@ def test_a_free_method_is_measured_before_anything_is_trained_and_a_small_gain_i
     assert facts.refresh.stale.gain == pytest.approx(0.0, abs=0.01)
 
 
+def test_an_undecided_gate_is_measured_once_more_and_its_training_counts_as_an_attempt(policy, monkeypatch):
+    limits = act._limits
+    monkeypatch.setattr(act, "_limits", lambda promotion: {**limits(promotion), "min_compared": 9999})
+    trainer = MemoryTrainer()
+    session, watcher, _ = went_stale(policy, trainer)
+    text = session.memory.disk.text
+    tried = [("refresh", "offered"), ("rollout", "undecided"), ("rollout", "undecided")]
+    for attempt in (1, 2, 2):  # attempts: 2
+        rounds(watcher, 40)
+        assert [ended for ended in kinds(session)[2:] if ended[0] != "rollback"] == tried * attempt
+        session.memory.context.clock.sleep(2 * 86400.0)
+    assert trainer.trainings == 2
+    assert session.memory.disk.text == text
+
+
 def test_a_head_that_was_withdrawn_is_never_armed_again(policy):
     trainer = MemoryTrainer()
     session, watcher, _ = went_stale(policy, trainer)
@@ -319,7 +335,8 @@ counts = [[dict(steps=10, accepted=[first - n % 2, 2, 1]) for n in range(8)] for
 card = dict(name=order["name"], method=order["method"], target=order["target"], head_digest="ab", salt=order["salt"],
             training_digests=order["training"], counts=dict(k=order["k"], new=counts[0], old=counts[1]))
 (folder / "card.json").write_text(json.dumps(card))
-(folder / "state.json").write_text(json.dumps(dict(uid=uid, phase="done", message="")))
+(folder / ".state").write_text(json.dumps(dict(uid=uid, phase="done", message="")))
+(folder / ".state").replace(folder / "state.json")
 """
 
 
