@@ -51,7 +51,7 @@ def _word(node: ast.expr) -> str:
 
 
 CLUSTER = ("doctor/", "platform/kubernetes/", "app/cluster/", "app/session/cluster.py", "cli/cluster.py")
-THIS_MACHINE = ("platform/local/", "app/local.py", "app/session/local.py", "app/session/open.py", "cli/local/")
+THIS_MACHINE = ("platform/local/", "app/local_services.py", "app/session/local.py", "app/session/open.py", "cli/local/")
 ELSEWHERE = {  # they read a managed cluster's API, or belong to the other platform
     "local": ("connect", "rbac"),
     "kubernetes": ("connect", "local"),

@@ -32,7 +32,7 @@ def up(context: CliContext, /, request: LocalUpRequest) -> None:
     The container's arguments are passed to vLLM unchanged, with a loopback address of mpctl's own; image and resources
     are ignored. Repeating the command restores lost processes of the service, as it was last written.
     """
-    from mpctl.app.local import up as start
+    from mpctl.app.local_services import up as start
 
     service = start(context.place, context.terminal, request)
     state = ("is " if service.ready else "will be ") + ("already " if service.existed else "")
@@ -49,7 +49,7 @@ def down(context: CliContext, /, request: LocalDownRequest) -> None:
       mpctl local down
       mpctl local down --all --orphans
     """
-    from mpctl.app.local import down as stop
+    from mpctl.app.local_services import down as stop
 
     terminal = context.terminal
     stopped = stop(context.place, terminal, request)
@@ -73,7 +73,7 @@ def logs(context: CliContext, /, request: LocalLogsRequest) -> None:
       mpctl local logs --tail 20
       mpctl local logs qwen --arm arm-0123456789
     """
-    from mpctl.app.local import read_log
+    from mpctl.app.local_services import read_log
 
     lines = read_log(context.place, context.terminal, request)
     if lines:

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from mpctl.app.operate import rollback
+from mpctl.app.planned_workload import read_traffic
 from mpctl.app.requests import RollbackRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.watcher import Watcher
-from mpctl.app.workload import read_traffic
 from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.answer_sets import SENTINELS

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from mpctl.estimate.payoff.evidence import Posterior
 from mpctl.estimate.payoff.grid import Call, answer
+from mpctl.estimate.payoff.published_evidence import Posterior
 from mpctl.estimate.payoff.roofline import ratios
 from mpctl.estimate.payoff.scenario import (
     LOOKUPS,

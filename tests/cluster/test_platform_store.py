@@ -8,10 +8,10 @@ import pytest
 
 from mpctl.errors import Conflict, MpctlError, Tampered
 from mpctl.methods import Spec
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, LEASE
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown
 from mpctl.platform.kubernetes.lease import DURATION_S, Lease
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event

@@ -22,8 +22,8 @@ from mpctl.gate.policy import Policy
 from mpctl.manifest import load, masked
 from mpctl.manifest.merge.foreign_changes import foreign_changes
 from mpctl.methods import parse_version
-from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
+from mpctl.platform.kubernetes.api.replies import Call, error_of
 from mpctl.platform.kubernetes.ledger_objects import entries_of, ledger_of
 from mpctl.rollout.ledger import read_ledger
 from mpctl.rollout.operation import operations

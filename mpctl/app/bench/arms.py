@@ -16,11 +16,11 @@ from mpctl.app.bench_requests import BenchRequest, ServersRequest
 from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
+from mpctl.app.planned_variants import adapters_named
+from mpctl.app.planned_workload import Loader, loader_for
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Place, Session, choose_load_place, interruptible, who
 from mpctl.app.session.open import open_session
-from mpctl.app.variants import adapters_named
-from mpctl.app.workload import Loader, loader_for
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import CounterError

@@ -17,9 +17,9 @@ from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
+from mpctl.app.planned_variants import asks_for_variants, with_variants
+from mpctl.app.planned_workload import describe_workload, read_workload
 from mpctl.app.session.base import Place, choose_load_place, who
-from mpctl.app.variants import asks_for_variants, with_variants
-from mpctl.app.workload import describe_workload, read_workload
 from mpctl.errors import Conflict, InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.run import Run

@@ -8,7 +8,7 @@ from mpctl import commands
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.session.base import Session
 from mpctl.errors import Conflict, InputError, MpctlError, NotPermitted
-from mpctl.platform.kubernetes.api.answers import Unreachable
+from mpctl.platform.kubernetes.api.replies import Unreachable
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, Decision, decide_retire

@@ -17,9 +17,9 @@ from typing import Protocol
 from mpctl.app.change.made import served_target
 from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, require_licences
 from mpctl.app.operate.training import open_training as open_service_training
+from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session
 from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import Card, Target
 from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, next_name
 from mpctl.drafts.refresh import RefreshPolicy

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
+from mpctl.app.planned_workload import read_split, read_traffic, remembered_classes
 from mpctl.app.session.base import Session
-from mpctl.app.workload import read_split, read_traffic, remembered_classes
 from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest

@@ -19,10 +19,10 @@ from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.plan.predicted import choose_best, predict_rollout
+from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
+from mpctl.app.planned_workload import loader_for, read_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import LoadPlace, Session, choose_load_place
-from mpctl.app.variants import adapters_named, asks_for_variants, with_variants
-from mpctl.app.workload import loader_for, read_workload, remember_files
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.users import Placement

@@ -11,9 +11,9 @@ from typing import Any
 from mpctl.app.bench.recorded import finished_runs, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.files import read_policy
+from mpctl.app.planned_workload import describe_workload
 from mpctl.app.requests import RolloutRequest
 from mpctl.app.session.base import LoadPlace, Session
-from mpctl.app.workload import describe_workload
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.answer_sets import FULL, QUICK

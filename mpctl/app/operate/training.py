@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
 from mpctl.app.change.made import card_file
-from mpctl.app.plan.training import read_prompts, trained_method
+from mpctl.app.plan.training_plan import read_prompts, trained_method
 from mpctl.app.session.base import Session, TrainedHeads, interruptible
 from mpctl.app.training_requests import DraftCardRequest, DraftTrainRequest
 from mpctl.drafts.card import Card, Licences, StartHead, Target, prompt_digest

@@ -10,8 +10,8 @@ from typing import Any
 from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.files import read_file
 from mpctl.errors import InputError
-from mpctl.estimate.payoff.evidence import fitted
 from mpctl.estimate.payoff.grid import Grid, grid_record, table
+from mpctl.estimate.payoff.published_evidence import fitted
 from mpctl.estimate.payoff.question import Published, Question, Unanswerable, read_questions
 from mpctl.estimate.payoff.scenario import Acceptance, from_length
 from mpctl.staging.catalogue import Catalogue, Draft

@@ -13,11 +13,11 @@ from mpctl.app.change.resolve import load_catalogue
 from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.cells import acceptance_of
 from mpctl.app.plan.measure import acceptance_in, counters_of, measure_candidates, replay_transcripts
+from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session, Source
-from mpctl.app.workload import read_traffic
 from mpctl.errors import InputError
-from mpctl.estimate.payoff.evidence import MeasuredPair, Posterior, published_classes
 from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.payoff.published_evidence import MeasuredPair, Posterior, published_classes
 from mpctl.estimate.payoff.scenario import Acceptance, Scenario, check_rates, class_acceptance
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import Window

@@ -13,9 +13,9 @@ from mpctl.app.bench.arms import find_server, open_side_by_side, place_client
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.files import read_file
 from mpctl.app.inspect_requests import PlanRequest
+from mpctl.app.planned_workload import read_traffic
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session, Source
-from mpctl.app.workload import read_traffic
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
 from mpctl.estimate.payoff.scenario import FREE, LOOKUPS, Acceptance, check_rates, from_length
 from mpctl.estimate.replay import (

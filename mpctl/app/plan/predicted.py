@@ -9,7 +9,7 @@ from typing import Any
 from mpctl.app.bench.recorded import measured_by, rollouts_of
 from mpctl.app.change import Change
 from mpctl.app.inspect_requests import PlanRequest
-from mpctl.app.plan import service
+from mpctl.app.plan import service_plan
 from mpctl.app.plan.result import MethodPlan
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
@@ -29,7 +29,7 @@ def predict_rollout(
     if change.spec.is_none or not concurrency:
         return None
     try:
-        grid = service.plan_change(session, speculation, change, concurrency).grid
+        grid = service_plan.plan_change(session, speculation, change, concurrency).grid
     except MpctlError:
         return None
     if grid is None:
@@ -52,7 +52,7 @@ def choose_best(
     Raises:
         Refused: no method has a figure and passes the preflight, or none is predicted to gain.
     """
-    plan = service.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
+    plan = service_plan.run(session, PlanRequest(_ANY, replace(speculation, method=""), concurrency or (1,)))
     best = plan.best
     if best is None or best.last is None or best.change is None:
         reasons = "; ".join(f"{method.method}: {method.refusal.reason}" for method in plan.methods if method.refusal)

@@ -15,8 +15,10 @@ from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.bench_requests import TuneRequest
 from mpctl.app.change import prepare
 from mpctl.app.inspect_requests import PlanRequest
-from mpctl.app.plan import service
+from mpctl.app.plan import service_plan
 from mpctl.app.plan.result import ServicePlan
+from mpctl.app.planned_variants import asks_for_variants
+from mpctl.app.planned_workload import describe_workload, loader_for, read_workload
 from mpctl.app.session.base import Session, who
 from mpctl.app.tune.trials import (
     Configuration,
@@ -28,8 +30,6 @@ from mpctl.app.tune.trials import (
     speculation_of,
     starting_field,
 )
-from mpctl.app.variants import asks_for_variants
-from mpctl.app.workload import describe_workload, loader_for, read_workload
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.estimate.payoff.schedule import honours_schedule
 from mpctl.gate.rule import Outcome
@@ -90,7 +90,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
     place_client(session, bench)
     methods, speculation = request.methods, replace(request.speculation, method="")
     question = PlanRequest(methods, speculation, workload.concurrency or (1,), prompts=measurement.prompts)
-    plan = service.run(session, question)
+    plan = service_plan.run(session, question)
     field = _field(session, request, plan, serving)
     home = state_root() / "bench"
     names = "\n".join(configuration.name for configuration in field)

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager, closing, nullcontext
 
 from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
+from mpctl.app.planned_workload import prompts_of
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
 from mpctl.app.watch.ledger_facts import LedgerFacts
 from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings
-from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import prompt_digest
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import BUILT_IN, CHAT

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mpctl.app.inspect.history import measured_ratios
 from mpctl.app.operate.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, poll
+from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session
-from mpctl.app.workload import read_traffic
 from mpctl.drafts.refresh import DAY_S, WEEK_S, RefreshPolicy, StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.methods import METHODS

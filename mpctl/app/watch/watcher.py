@@ -15,6 +15,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.app.operate.refresh import open_training
+from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, signal_event
@@ -22,7 +23,6 @@ from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
 from mpctl.app.watch.stale import Trainings
-from mpctl.app.workload import prompts_of
 from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess

@@ -83,11 +83,11 @@ def plan(
 def _plan_of_service(context: CliContext, name: str | None, file: str | None, request: PlanRequest) -> dict[str, Any]:
     """The plan of a service, of a manifest, or of a model that nobody serves."""
     from mpctl.app.change.source import source_of_model
-    from mpctl.app.plan import service
+    from mpctl.app.plan import service_plan
 
     is_model = file is None and "/" in (name or "")  # no name of a service has a slash
     source = source_of_model(name or "") if is_model else context.open_source(name, file)
-    return service.run(source, _with_methods(request), _progress(context.terminal)).to_record()
+    return service_plan.run(source, _with_methods(request), _progress(context.terminal)).to_record()
 
 
 def _progress(terminal: Terminal) -> Callable[[str], None]:
@@ -111,13 +111,13 @@ def _with_methods(request: PlanRequest) -> PlanRequest:
 
 
 def _markdown(record: Mapping[str, Any]) -> str:
-    from mpctl.report.plan import page_of, plan_markdown
+    from mpctl.report.plan_tables import page_of, plan_markdown
 
     return plan_markdown(page_of(record))
 
 
 def _text(record: Mapping[str, Any], *, details: bool) -> str:
-    from mpctl.report.plan import page_of, plan_text
+    from mpctl.report.plan_tables import page_of, plan_text
 
     width = 1000 if "history" in record else _WIDTH
     return plan_text(

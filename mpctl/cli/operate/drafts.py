@@ -17,7 +17,7 @@ from mpctl.formatting import estimate
 
 if TYPE_CHECKING:
     from mpctl.app.operate.training import HeadTrainer, MadeHead
-    from mpctl.app.plan.training import TrainingPlan
+    from mpctl.app.plan.training_plan import TrainingPlan
     from mpctl.app.session.base import Session
     from mpctl.drafts.card import Card, HeadFigures
 
@@ -47,7 +47,7 @@ def plan(context: CliContext, /, name: str | None, file: str | None, request: Dr
 
     Changes nothing. Exits with code 9 where training is not worth it, with the figures.
     """
-    from mpctl.app.plan.training import plan_training
+    from mpctl.app.plan.training_plan import plan_training
     from mpctl.errors import Refused
 
     planned = plan_training(context.open_source(name, file), request)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from mpctl.estimate.payoff.evidence import (
+from mpctl.estimate.payoff.predict import Band, Prediction, break_even, predict, throughput_point
+from mpctl.estimate.payoff.published_evidence import (
     LEVELS,
     EvidenceGap,
     Level,
@@ -16,7 +17,6 @@ from mpctl.estimate.payoff.evidence import (
     level_of,
     outside,
 )
-from mpctl.estimate.payoff.predict import Band, Prediction, break_even, predict, throughput_point
 from mpctl.estimate.payoff.scenario import LOOKUPS, Scenario, regime_of
 
 Call = Literal["gain", "loss", "measure first"]

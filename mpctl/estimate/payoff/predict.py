@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from mpctl.estimate.payoff.evidence import CPU, LONGEST_PROMPT, MeasuredPair, Posterior
+from mpctl.estimate.payoff.published_evidence import CPU, LONGEST_PROMPT, MeasuredPair, Posterior
 from mpctl.estimate.payoff.roofline import Ratios, ratios
 from mpctl.estimate.payoff.scenario import LOOKUPS, PRECISIONS, Scenario, drafting_of, serving_of
 from mpctl.methods import METHODS

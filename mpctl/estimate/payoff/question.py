@@ -17,7 +17,7 @@ from msgspec.structs import asdict
 from mpctl import commands
 from mpctl.errors import InputError
 from mpctl.estimate.memory import DEFAULT_UTILISATION
-from mpctl.estimate.payoff.evidence import MeasuredPair, published_classes
+from mpctl.estimate.payoff.published_evidence import MeasuredPair, published_classes
 from mpctl.estimate.payoff.scenario import (
     DRAFT_MODELS,
     LOOKUPS,

@@ -1,7 +1,7 @@
 """Time of a decoding step on a GPU, from bandwidth, compute and the KV pool: a roofline in milliseconds.
 
 Every figure may be a number or an array: one call computes a cell, a table, or a cell under many sets of constants.
-docs/explanation/payoff.md explains the terms; :data:`mpctl.estimate.payoff.evidence` holds the fitted constants.
+docs/explanation/payoff.md explains the terms; mpctl/estimate/payoff/constants.json holds the fitted constants.
 """
 
 from __future__ import annotations

@@ -19,7 +19,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import (
     HPA,
@@ -30,6 +29,7 @@ from mpctl.platform.kubernetes.api.kinds import (
     ObjectKind,
 )
 from mpctl.platform.kubernetes.api.objects import last_editor
+from mpctl.platform.kubernetes.api.replies import Json, OutcomeUnknown, Stale
 
 LIMITS = ("minReplicas", "maxReplicas")
 # Where the objects that KServe makes an autoscaler for have their limits, below ``spec``.

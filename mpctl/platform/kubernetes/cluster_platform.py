@@ -20,10 +20,10 @@ from mpctl.manifest.merge.differences import holds_draft, storage_of
 from mpctl.manifest.merge.three_way import with_recorded_storage
 from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding
-from mpctl.platform.kubernetes.api.answers import Json, conditions
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import SERVICE_ACCOUNT
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE, ObjectKind
+from mpctl.platform.kubernetes.api.replies import Json, conditions
 from mpctl.platform.kubernetes.autoscaler import Autoscalers, KServePin, autoscaler_record, find_scalers
 from mpctl.platform.kubernetes.gpu_capacity import gpu_product, gpus_of
 from mpctl.platform.kubernetes.httproute.router import Routes

@@ -26,11 +26,11 @@ from typing import Any
 
 from mpctl import commands, safe_text
 from mpctl.errors import Conflict, InputError, MpctlError
-from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.api.objects import last_writer, writer_of
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
 HEARTBEAT_S = 10.0  # as the kubelet's for its node's Lease

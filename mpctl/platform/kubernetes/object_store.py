@@ -23,10 +23,10 @@ from typing import Any
 from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, NotPermitted, Tampered
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, SECRET
 from mpctl.platform.kubernetes.api.objects import last_writer
+from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.lease import Lease
 from mpctl.platform.kubernetes.ledger_objects import (
     ENTRIES,

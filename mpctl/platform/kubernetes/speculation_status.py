@@ -10,9 +10,9 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import EVENT, SPECULATION_STATUS
+from mpctl.platform.kubernetes.api.replies import Json
 
 _LABELS = {"app.kubernetes.io/managed-by": "mpctl"}
 _LONGEST = 1000  # of an Event's message; the API server takes 1024 bytes

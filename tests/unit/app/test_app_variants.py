@@ -8,9 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from mpctl.app.option import Contexts, Names
+from mpctl.app.planned_variants import adapters_named, with_variants
+from mpctl.app.planned_workload import read_workload
 from mpctl.app.requests import MeasurementRequest
-from mpctl.app.variants import adapters_named, with_variants
-from mpctl.app.workload import read_workload
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import body_of
 from mpctl.manifest.engine.engine_command import EngineCommand

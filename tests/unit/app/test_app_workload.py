@@ -7,8 +7,8 @@ import json
 import click
 import pytest
 
+from mpctl.app.planned_workload import describe_workload, read_traffic, read_workload
 from mpctl.app.requests import MeasurementRequest
-from mpctl.app.workload import describe_workload, read_traffic, read_workload
 from mpctl.cli.command import command
 from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mpctl.drafts.plan import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
+from mpctl.drafts.training_cost import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
 from mpctl.estimate.payoff.scenario import head_weights, target_weights
 from mpctl.estimate.shape import Shape, find_gpu, model_shape
 

@@ -13,8 +13,8 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.http import HttpAnswer, NoAnswer
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
 from mpctl.platform.kubernetes.load_job.job_pods import LoadPods

@@ -8,7 +8,7 @@ from test_platform_training_job import FORM, SERVING, order_of
 
 from mpctl.drafts.order import Split, TrainingPhase
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.kubernetes.api.answers import AlreadyExists, OutcomeUnknown
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.training_job.manifest import training_objects
 from mpctl.platform.kubernetes.training_job.trainer import JobTrainer, current_stage, failed_stage

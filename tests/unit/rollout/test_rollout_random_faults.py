@@ -27,7 +27,7 @@ from world import BASELINE_TEXT, Crash, MemoryWorld
 
 from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.errors import Conflict, InputError, MpctlError
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act
 from mpctl.rollout.ports import Phase

@@ -10,8 +10,8 @@ import copy
 from typing import Any
 
 from mpctl.errors import InputError, NotPermitted
-from mpctl.platform.kubernetes.api.answers import AlreadyExists, OutcomeUnknown
 from mpctl.platform.kubernetes.api.kinds import CONTROLLER_REVISION, ObjectKind
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown
 
 Json = dict[str, Any]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpctl.app.workload import read_traffic
+from mpctl.app.planned_workload import read_traffic
 from mpctl.drafts.card import AcceptedCounts, Card, Holdout, Target, TrainingRun, prompt_digest
 from mpctl.drafts.order import Limits, Split, TrainingOrder, TrainingPhase, TrainingStatus
 

@@ -21,18 +21,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from mpctl.errors import InputError, MpctlError
-from mpctl.platform.kubernetes.api.answers import (
-    Call,
-    Json,
-    NoResponse,
-    OutcomeUnknown,
-    Response,
-    Unreachable,
-    error_of,
-    json_object,
-    retry_after,
-    status_of,
-)
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
     CONTROLLER_REVISION,
@@ -46,6 +34,18 @@ from mpctl.platform.kubernetes.api.kinds import (
     SCALED_OBJECT,
     STATEFUL_SET,
     ObjectKind,
+)
+from mpctl.platform.kubernetes.api.replies import (
+    Call,
+    Json,
+    NoResponse,
+    OutcomeUnknown,
+    Response,
+    Unreachable,
+    error_of,
+    json_object,
+    retry_after,
+    status_of,
 )
 
 if TYPE_CHECKING:

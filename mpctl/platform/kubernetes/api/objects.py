@@ -17,7 +17,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.errors import Refused
-from mpctl.platform.kubernetes.api.answers import Json
+from mpctl.platform.kubernetes.api.replies import Json
 
 
 def changed_fields(before: Any, after: Any, path: str = "") -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl.errors import MpctlError
-from mpctl.platform.kubernetes.api.answers import Call, error_of
 from mpctl.platform.kubernetes.api.kinds import POD
+from mpctl.platform.kubernetes.api.replies import Call, error_of
 
 if TYPE_CHECKING:
     from mpctl.platform.kubernetes.api.api_client import Client

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from mpctl.errors import Conflict, MpctlError, Refused
-from mpctl.platform.kubernetes.api.answers import Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from mpctl.platform.kubernetes.api.names import candidate_name
 from mpctl.platform.kubernetes.api.objects import changed_fields, last_editor, owner_of
+from mpctl.platform.kubernetes.api.replies import Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.httproute.specs import (
     RouteStatus,
     backend_of,

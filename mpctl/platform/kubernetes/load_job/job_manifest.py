@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.answers import condition
+from mpctl.platform.kubernetes.api.replies import condition
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
 from mpctl.platform.kubernetes.service.container import engine_container

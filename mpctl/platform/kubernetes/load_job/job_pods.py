@@ -15,10 +15,10 @@ from mpctl import bounded
 from mpctl.errors import MpctlError
 from mpctl.manifest import masked
 from mpctl.platform import http
-from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import EVENT, JOB, POD
 from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     CONTAINER,
     IDLE_S,

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.platform.kubernetes.api.answers import condition, conditions
+from mpctl.platform.kubernetes.api.replies import condition, conditions
 from mpctl.platform.kubernetes.service.container import argv_of, engine_container, matches_expected, matches_template
 from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of

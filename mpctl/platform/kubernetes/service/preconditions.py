@@ -11,9 +11,9 @@ from mpctl.doctor.state import is_budgeted
 from mpctl.errors import NotPermitted, Refused
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import RouteLimit, budget_command, path_findings, route_limits
-from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import DISRUPTION_BUDGET, HPA, HTTP_ROUTE, POD, SERVICE, ObjectKind
+from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, port_of

@@ -17,10 +17,10 @@ from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters, samples
 from mpctl.manifest import masked
 from mpctl.platform import http
-from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, ObjectKind
 from mpctl.platform.kubernetes.api.port_forward import Forwards, ForwardTarget
+from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,

@@ -14,8 +14,8 @@ from typing import Any
 from mpctl.errors import InputError
 from mpctl.manifest import Service, load_one
 from mpctl.manifest.text.yaml_tree import dump
-from mpctl.platform.kubernetes.api.answers import Json
 from mpctl.platform.kubernetes.api.names import SERVICE_LABEL
+from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, LAST_APPLIED, candidate_of, text_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.ports import Arm

@@ -18,10 +18,10 @@ from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStat
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.api.answers import AlreadyExists, Json, OutcomeUnknown, condition
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, POD, ObjectKind
 from mpctl.platform.kubernetes.api.port_forward import Forwards
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, condition
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, is_same, pod_problem
 from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name

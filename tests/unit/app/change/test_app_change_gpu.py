@@ -5,7 +5,7 @@ from session import MemorySession
 
 from mpctl.app.change.change import prepare
 from mpctl.app.inspect_requests import PlanRequest
-from mpctl.app.plan import service
+from mpctl.app.plan import service_plan
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Refused
 from mpctl.estimate.shape import find_gpu
@@ -47,10 +47,10 @@ def test_nodes_are_read_for_the_memory_of_a_draft_and_for_rules_that_need_the_gp
 
 
 def test_a_plan_takes_the_gpu_of_the_nodes_unless_one_is_named():
-    plan = service.run(OnGpu("L4"), PlanRequest(("ngram",), SpeculationRequest("ngram"), traffic="code"))
+    plan = service_plan.run(OnGpu("L4"), PlanRequest(("ngram",), SpeculationRequest("ngram"), traffic="code"))
     assert plan.gpu == "L4"
     named = SpeculationRequest("ngram", gpu="H100-SXM")
-    assert service.run(OnGpu("L4"), PlanRequest(("ngram",), named, traffic="code")).gpu == "H100-SXM"
+    assert service_plan.run(OnGpu("L4"), PlanRequest(("ngram",), named, traffic="code")).gpu == "H100-SXM"
 
 
 @pytest.mark.parametrize(

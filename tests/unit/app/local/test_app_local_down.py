@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from mpctl import commands
-from mpctl.app import local as module
+from mpctl.app import local_services as module
 from mpctl.app.environment_requests import LocalDownRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import Conflict

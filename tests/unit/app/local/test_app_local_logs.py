@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpctl.app import local as module
+from mpctl.app import local_services as module
 from mpctl.app.environment_requests import LocalLogsRequest
 from mpctl.app.session.base import Place
 from mpctl.errors import InputError

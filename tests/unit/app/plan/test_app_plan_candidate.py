@@ -11,7 +11,7 @@ from session import MemorySession
 
 from mpctl.app.change.source import FileSource
 from mpctl.app.inspect_requests import PlanRequest
-from mpctl.app.plan import service
+from mpctl.app.plan import service_plan
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Conflict, InputError
 from mpctl.rollout.ports import RetainedBaseline
@@ -30,7 +30,7 @@ def asked(tmp_path, monkeypatch):
 def test_a_candidate_measures_and_is_stopped_and_nothing_that_serves_changes(asked):
     session = MemorySession()
     before = session.memory.disk.copy()
-    (method,) = service.run(session, asked).methods
+    (method,) = service_plan.run(session, asked).methods
     assert method.grid.choices[-1].entry.level == "L1"
     assert "a candidate that answered 10 of your prompts" in method.evidence
     assert (session.memory.disk.text, list(session.memory.disk.engines)) == (before.text, list(before.engines))
@@ -47,26 +47,26 @@ def test_the_minute_ends_the_measurement(asked, monkeypatch):
         return send(*given, **named)
 
     monkeypatch.setattr(session.memory.meter, "send", slow)
-    service.run(session, asked)
+    service_plan.run(session, asked)
     assert len(session.memory.meter.sent) == 4
 
 
 def test_a_method_that_cannot_run_is_named_and_the_others_are_measured(asked):
-    result = service.run(MemorySession(), replace(asked, methods=("ngram", "medusa")))
+    result = service_plan.run(MemorySession(), replace(asked, methods=("ngram", "medusa")))
     assert [one.method for one in result.methods if one.grid] == ["ngram"]
     assert any(note.startswith("medusa was not measured: ") for note in result.notes)
 
 
 def test_prompts_are_needed_and_must_be_named(asked):
     with pytest.raises(InputError, match="--measure: needs the prompts of your traffic"):
-        service.run(MemorySession(), replace(asked, prompts=()))
+        service_plan.run(MemorySession(), replace(asked, prompts=()))
 
 
 def test_a_file_has_nothing_that_a_candidate_could_stand_beside(asked, tmp_path):
     file = tmp_path / "service.yaml"
     file.write_text(sessions.MANIFEST)
     with pytest.raises(InputError, match="nothing serves here") as caught:
-        service.run(FileSource(str(file), None), asked)
+        service_plan.run(FileSource(str(file), None), asked)
     assert "--transcripts FILE or --url URL" in caught.value.hint
 
 
@@ -75,4 +75,4 @@ def test_a_retained_baseline_ends_the_command(asked, monkeypatch):
     retained = RetainedBaseline("arm-old", "2026-01-01T00:00:00Z", "users", 1, 1)
     monkeypatch.setattr(session.platform, "retained_baseline", lambda: retained)
     with pytest.raises(Conflict, match="retained baseline"):
-        service.run(session, asked)
+        service_plan.run(session, asked)

@@ -19,11 +19,11 @@ from world import Crash
 from mpctl.app.inspect.history import read_history
 from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
 from mpctl.app.operate.training import ServiceTraining, made_heads
+from mpctl.app.planned_workload import prompts_of
 from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.watch import act
 from mpctl.app.watch.ledger_facts import read_facts
-from mpctl.app.workload import prompts_of
 from mpctl.drafts.card import prompt_digest
 from mpctl.drafts.order import TrainingPhase
 from mpctl.drafts.refresh import RefreshPolicy

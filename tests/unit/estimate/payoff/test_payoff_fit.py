@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpctl.estimate.payoff.evidence import fitted, fitted_record
+from mpctl.estimate.payoff.published_evidence import fitted, fitted_record
 from scripts.payoff.fit import NAMES, document, fit, problem_of
 from scripts.payoff.rows import read, select
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.estimate.payoff.evidence import MeasuredPair, fitted, published_classes
 from mpctl.estimate.payoff.grid import answer, table, what_changes
 from mpctl.estimate.payoff.predict import predict
+from mpctl.estimate.payoff.published_evidence import MeasuredPair, fitted, published_classes
 from mpctl.estimate.payoff.roofline import ratios
 from mpctl.estimate.payoff.scenario import (
     Acceptance,

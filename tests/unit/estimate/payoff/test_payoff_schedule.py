@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.estimate.payoff.evidence import fitted
 from mpctl.estimate.payoff.grid import table
+from mpctl.estimate.payoff.published_evidence import fitted
 from mpctl.estimate.payoff.scenario import Acceptance, Scenario
 from mpctl.estimate.payoff.schedule import schedule
 from mpctl.estimate.shape import find_gpu, model_shape

@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection, connect
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Unreachable
 
 
 def kubeconfig(cluster=None, user=None):

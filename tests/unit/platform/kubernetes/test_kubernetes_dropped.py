@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Unreachable
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import ClusterConnection
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Unreachable
 
 OBJECT = {"kind": "ConfigMap", "metadata": {"name": "c", "namespace": "ns"}, "data": {"long": "x" * 4000}}
 

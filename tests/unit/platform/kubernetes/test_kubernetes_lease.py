@@ -9,7 +9,7 @@ import pytest
 
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform.kubernetes import lease as lease_module
-from mpctl.platform.kubernetes.api.answers import OutcomeUnknown, Stale, Unreachable
+from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.lease import DURATION_S, Lease, process_is_gone, this_process
 
 

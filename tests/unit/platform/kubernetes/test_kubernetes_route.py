@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import Conflict, InputError, MpctlError, Refused
 from mpctl.gate.users_traffic import equal_share
-from mpctl.platform.kubernetes.api.answers import Stale
+from mpctl.platform.kubernetes.api.replies import Stale
 from mpctl.platform.kubernetes.httproute import router as routing
 from mpctl.platform.kubernetes.httproute import specs as routes
 from mpctl.platform.kubernetes.httproute.router import Routes

@@ -10,11 +10,11 @@ from mpctl.app.change.resolve import resolve_target
 from mpctl.app.inspect_requests import PlanRequest
 from mpctl.app.plan.evidence import earlier_measurements
 from mpctl.app.plan.measure import replay_transcripts
+from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session, Source
 from mpctl.app.training_requests import DraftPlanRequest
-from mpctl.app.workload import read_traffic
 from mpctl.drafts.order import Split
-from mpctl.drafts.plan import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
+from mpctl.drafts.training_cost import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
 from mpctl.errors import InputError
 from mpctl.estimate.payoff.scenario import FREE, PRECISIONS, head_weights, precision_of, target_weights
 from mpctl.estimate.shape import find_gpu, gpus, model_shape

@@ -17,8 +17,8 @@ from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError, Refused
 from mpctl.estimate.facts import facts_of, served_numbers
 from mpctl.estimate.memory import read_log
-from mpctl.estimate.payoff.evidence import CPU, fitted
 from mpctl.estimate.payoff.grid import table, what_changes
+from mpctl.estimate.payoff.published_evidence import CPU, fitted
 from mpctl.estimate.payoff.scenario import (
     DRAFT_MODELS,
     FREE,
