@@ -77,6 +77,9 @@ class RbacRequest:
     deployments: bool = option(
         "--deployments", type=bool, help="Also allow changing plain Deployments, LeaderWorkerSets and VLLMRuntimes."
     )
+    drafts: bool = option(
+        "--drafts", type=bool, help="Also allow training heads: mpctl drafts train. Its Job runs any command."
+    )
     admission_policy: bool = option(
         "--admission-policy",
         type=bool,

@@ -29,6 +29,9 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     subjects = [subject_of(text) for text in request.bind_to]
     if request.purge and request.role != "operator":
         raise InputError("needs --role operator", field="--purge")
+    if request.drafts and request.admission_policy:
+        hint = "leave one out: the policies refuse a training Job, which runs a command of its user's choice"
+        raise InputError("cannot be combined with --admission-policy", field="--drafts", hint=hint)
     if request.admission_policy and not subjects:
         raise InputError("needs --to", field="--admission-policy", hint="name the operators to limit with --to")
     if request.allow_in_job and not request.admission_policy:
@@ -42,6 +45,7 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
         all_pods=request.all_pods,
         purge=request.purge,
         deployments=request.deployments,
+        drafts=request.drafts,
     )
     if not request.admission_policy:
         return manifests
@@ -70,5 +74,10 @@ def _allowed(text: str) -> tuple[str, str]:
 def list_calls(request: RbacRequest) -> tuple[CallRow, ...]:
     """Return the API calls that a role permits, each with its purpose."""
     return needs(
-        request.role, load=request.load, all_pods=request.all_pods, purge=request.purge, deployments=request.deployments
+        request.role,
+        load=request.load,
+        all_pods=request.all_pods,
+        purge=request.purge,
+        deployments=request.deployments,
+        drafts=request.drafts,
     )

@@ -43,6 +43,16 @@ def test_only_a_role_that_is_asked_for_deletes_a_history():
     }
 
 
+def test_only_a_role_that_is_asked_for_trains_heads():
+    more = granted(roles("operator", "chat", drafts=True)) - granted(roles("operator", "chat"))
+    assert {(kind, where, verb, resource) for kind, where, verb, _, resource, _ in more} == {
+        ("Role", "chat", "list", "configmaps"),
+        *(("Role", "chat", verb, "persistentvolumeclaims") for verb in ("list", "create", "delete")),
+    }
+    reader = granted(roles("reader", "chat", drafts=True)) - granted(roles("reader", "chat"))
+    assert {verb for *_, verb, _, _, _ in reader} == {"list"}
+
+
 @pytest.mark.parametrize("role", ["reader", "operator"])
 def test_roles_grant_the_table_and_nothing_else(role):
     kinds = {"service": ("Role", "chat"), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")}
@@ -106,10 +116,13 @@ def objects_of(*documents):
 
 
 ANN, BOB = (Subject("User", name) for name in ("ann", "bob"))
-VARIANTS = ({}, {"load": "local"}, {"all_pods": False}, {"purge": True}, {"deployments": True}, {"secrets": ["key"]})
+VARIANTS = (
+    *({}, {"load": "local"}, {"all_pods": False}, {"purge": True}, {"deployments": True}, {"drafts": True}),
+    {"secrets": ["key"]},
+)
 
 
-@given(st.permutations([(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(6)]))
+@given(st.permutations([(to, role, i) for to in (ANN, BOB) for role in ("reader", "operator") for i in range(7)]))
 def test_no_command_takes_rights_that_another_gave(order):
     documents = [d for to, role, i in order for d in roles(role, "chat", to=[to], **VARIANTS[i])]
     applied = objects_of(*documents)

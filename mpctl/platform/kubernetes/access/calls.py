@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 from mpctl.doctor import Denied
 from mpctl.platform.kubernetes.api import kinds
@@ -208,7 +208,7 @@ WATCH = (
     *_rows("patch", kinds.SPECULATION_STATUS, ("watch",), "its conditions", subresource="status"),
     *_rows("create", kinds.EVENT, ("watch",), "what was found and done"),
 )
-# `mpctl drafts`: a training Job runs what the user names as its trainer, so no role has these by itself.
+# `mpctl rbac --drafts`: a training Job runs what the user names as its trainer, so no role has these by itself.
 _TRAIN = ("drafts train",)
 TRAINING = (
     *_rows("list", kinds.JOB, ("status",), "heads that are being trained"),
@@ -230,19 +230,36 @@ SEALING = _rows("get patch", kinds.SECRET, ("watch", *_CHANGE_COMMANDS), "the be
 FREE = (ACCESS_REVIEW, RULES_REVIEW)
 
 
+class Options(TypedDict, total=False):
+    """The options of :func:`needs`."""
+
+    load: Load
+    all_pods: bool
+    purge: bool
+    deployments: bool
+    drafts: bool
+
+
 def needs(
-    role: Role, *, load: Load = "job", all_pods: bool = True, purge: bool = False, deployments: bool = False
+    role: Role,
+    *,
+    load: Load = "job",
+    all_pods: bool = True,
+    purge: bool = False,
+    deployments: bool = False,
+    drafts: bool = False,
 ) -> tuple[CallRow, ...]:
     """Return the rows of a role; an operator may do all that a reader may.
 
     ``load`` local: without the rights on Jobs. ``all_pods`` False: without listing the pods of all namespaces.
     ``purge``: with deleting what was recorded. ``deployments``: with services that are plain Deployments,
-    LeaderWorkerSets and VLLMRuntimes.
+    LeaderWorkerSets and VLLMRuntimes. ``drafts``: with training heads, or listing them.
     """
     rows = tuple(row for row in (*TABLE, *LLM, *GROUPS, *RUNTIMES) if role == "operator" or row.role == "reader")
     left_out = {*(JOB_ROWS if load == "local" else ()), *(() if all_pods else ALL_PODS)}
-    workload_rows = [row for row in DEPLOYMENTS if deployments and (role == "operator" or row.role == "reader")]
-    return (*(row for row in rows if row not in left_out), *workload_rows, *(PURGE if purge else ()))
+    optional = (*(DEPLOYMENTS if deployments else ()), *(TRAINING if drafts else ()))
+    chosen = [row for row in optional if role == "operator" or row.role == "reader"]
+    return (*(row for row in rows if row not in left_out), *chosen, *(PURGE if purge else ()))
 
 
 _AT_ONCE = 6

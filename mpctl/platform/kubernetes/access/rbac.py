@@ -18,10 +18,10 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Load, Role, needs
+from mpctl.platform.kubernetes.access.calls import API_KEY, SEALING, CallRow, Options, Role, needs
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, HTTP_ROUTE, JOB, LEASE, ObjectKind
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, SEALED
 
@@ -120,19 +120,17 @@ def roles(
     *,
     to: Sequence[Subject] = (),
     secrets: Sequence[str] = (),
-    load: Load = "job",
-    all_pods: bool = True,
-    purge: bool = False,
-    deployments: bool = False,
+    **options: Unpack[Options],
 ) -> tuple[Json, ...]:
     """The objects to apply, each role followed by its bindings; ``namespace`` None: for all namespaces.
 
     ``to``: whom all of them are bound to; nobody: no bindings.
     """
-    rows = needs(role, load=load, all_pods=all_pods, purge=purge, deployments=deployments)
+    rows = needs(role, **options)
     # Roles of other options have other names: a second command takes nothing from the subjects of the first.
-    options = {"local": load == "local", "fewer-pods": not all_pods, "purge": purge, "deployments": deployments}
-    variant = [word for word, chosen in options.items() if chosen]
+    fewer = {"local": options.get("load") == "local", "fewer-pods": not options.get("all_pods", True)}
+    extra = {"purge": options.get("purge"), "deployments": options.get("deployments"), "drafts": options.get("drafts")}
+    variant = [word for word, chosen in (fewer | extra).items() if chosen]
     if secrets:
         digest = hashlib.sha256("\n".join(sorted(set(secrets))).encode()).hexdigest()[:8]
         variant.append(f"secrets-{digest}")

@@ -76,6 +76,10 @@ def test_calls_are_listed_with_their_commands(alone):
         (("-n", "BAD NAME!"), "--namespace: 'BAD NAME!' is not a valid object name"),
         (("-n", "a.b"), "--namespace: 'a.b' is not a valid object name"),
         (("-n", "chat", "--to", "serviceaccount:Ci/bot"), "--to: 'Ci' is not a valid object name"),
+        (
+            ("-n", "chat", "--to", "user:ann", "--drafts", "--admission-policy"),
+            "--drafts: cannot be combined with --admission-policy",
+        ),
         (("-n", "chat", "-o", "table"), "--output: roles are printed as yaml or json"),
     ],
 )
