@@ -333,8 +333,8 @@ def _rendering(answers: _AnsweredPass) -> Result:
             findings.append(_finding(AnswerRule.RENDERING, streamed, TokenFault(fault, 0), on_baseline=also))
     missing = "" if compared else "no two answers have the same token ids"
     alone = len({f.number for f in findings if not f.on_baseline})
-    own = len({f.number for f in findings if f.on_baseline})
-    return RuleCount(compared, own, alone + own, alone, missing=missing), findings
+    baseline_count = len({f.number for f in findings if f.on_baseline})
+    return RuleCount(compared, baseline_count, alone + baseline_count, alone, missing=missing), findings
 
 
 def _validity(answers: _AnsweredPass) -> Result:

@@ -140,11 +140,11 @@ def _from_config(method: Method, config: Mapping[str, Json]) -> dict[str, Json]:
         if name in settings:
             raise InputError("is given twice, with dashes and with underscores", field=name)
         settings[name] = value
-    given = settings.pop("method", None)
-    if given is not None and given not in (method.name, method.engine_method):
-        named = cli_name(given, parallel=settings.get("parallel_drafting") is True) if isinstance(given, str) else None
+    label = settings.pop("method", None)
+    if label is not None and label not in (method.name, method.engine_method):
+        named = cli_name(label, parallel=settings.get("parallel_drafting") is True) if isinstance(label, str) else None
         if named != method.name:
-            raise InputError(f"is {given!r} in --spec-config, but --spec says '{method.name}'", field="method")
+            raise InputError(f"is {label!r} in --spec-config, but --spec says '{method.name}'", field="method")
     if settings.get("model") is not None and not method.loads_weights and settings["model"] != method.engine_method:
         _draft(method, str(settings["model"]))
     return settings

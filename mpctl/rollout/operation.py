@@ -151,9 +151,9 @@ def operation_opened_by(entry: Entry) -> Operation:
 def withdrawn(every: Iterable[Operation]) -> frozenset[str]:
     """Digests of manifests with a head that a refresh made and that was rolled back: they are never armed again."""
     ended = [op for op in every if op.ending is not None]
-    made = {op.plan.goal.digest for op in ended if op.ending is Ending.PROMOTED and op.plan.cause}
+    promoted_refreshes = {op.plan.goal.digest for op in ended if op.ending is Ending.PROMOTED and op.plan.cause}
     back = (op for op in ended if op.plan.kind is Kind.ROLLBACK and op.ending is Ending.ROLLED_BACK)
-    return frozenset(op.plan.baseline.digest for op in back) & made
+    return frozenset(op.plan.baseline.digest for op in back) & promoted_refreshes
 
 
 def operations(entries: Iterable[Entry]) -> tuple[Operation, ...]:

@@ -90,7 +90,7 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
     pair = side_by_side and placement is Placement.PAIR
     on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
-    asked = answers and side_by_side and placement is Placement.SERVICE  # while the candidate starts
+    asks_meanwhile = answers and side_by_side and placement is Placement.SERVICE  # while the candidate starts
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
     again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
@@ -105,8 +105,8 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield pair, Step("start-copy", start_copy)
     yield side_by_side, _START
     yield pair, Step("ready-copy", wait_copy_ready)
-    yield asked, Step("ready", ask_and_wait, changes=False)
-    yield not asked, _READY
+    yield asks_meanwhile, Step("ready", ask_and_wait, changes=False)
+    yield not asks_meanwhile, _READY
     yield plan.draft, Step("match", check_match)
     yield answers, Step("answers", compare_answers, changes=False)
     yield not side_by_side, Step("measure-candidate", measure_candidate)

@@ -158,8 +158,8 @@ def diff_of_manifest(source: Source, request: DiffRequest) -> str:
 def _since(session: Session, number: int | None) -> str:
     live, revisions = session.platform.read(), session.store.revisions()
     if number is None:
-        known = live_revisions(session.store.entries())  # a rejected candidate was never the service
-        chosen = next((r for r in reversed(revisions) if r.text != live.text and r.number in known), None)
+        serving = live_revisions(session.store.entries())  # a rejected candidate was never the service
+        chosen = next((r for r in reversed(revisions) if r.text != live.text and r.number in serving), None)
         if chosen is None:
             session.console.note(f"{session.title} has no other revision than the present one")
             return ""

@@ -105,8 +105,8 @@ def _check(request: BenchRequest) -> None:
     flags = [flag for flag, value in candidates.items() if value]
     if len(flags) > 1:
         raise InputError(f"cannot be combined with {flags[0]}", field=flags[1])
-    for flag, given in (("--set", request.speculation.settings), ("--spec-config", request.speculation.config)):
-        if given and not request.speculation.method:
+    for flag, setting in (("--set", request.speculation.settings), ("--spec-config", request.speculation.config)):
+        if setting and not request.speculation.method:
             raise InputError("needs --spec", field=flag)
     if not servers.url:
         for flag, value in (("--candidate-url", servers.candidate_url), ("--model", servers.model)):

@@ -111,9 +111,9 @@ def table(
     """Every concurrency with every K of one method. ``answered`` is called after each."""
 
     def entry(c: float, k: int) -> GridEntry:
-        made = answer(replace(cell, concurrency=float(c), k=k), posterior, pairs)
+        computed = answer(replace(cell, concurrency=float(c), k=k), posterior, pairs)
         answered()
-        return made
+        return computed
 
     entries = tuple(entry(c, k) for c in concurrency for k in ks)
     best = (best_of([e for e in entries if e.cell.concurrency == c]) for c in concurrency)
