@@ -64,7 +64,7 @@ class DraftCardRequest:
         "--target", metavar="MODEL", default="", help="Target that it was trained for, as the engine names it."
     )
     revision: str = _training("--revision", metavar="REVISION", default="", help="Revision of the target.")
-    method: str = _training("--spec", metavar="METHOD", default="eagle3", help="Method of the head.")
+    method: str | None = _training("--spec", metavar="METHOD", help="Method of the head (default: eagle3).")
     made_with: str = _training(
         "--made-with", metavar="TEXT", default="", help="Trainer and its version, such as 'SpecForge 0.2'."
     )

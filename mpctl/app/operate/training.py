@@ -261,7 +261,7 @@ def write_card(head: str, request: DraftCardRequest) -> Path:
     salt = token_hex(16)
     card = Card(
         file.parent.name,
-        trained_method(request.method, Spec("none")),
+        trained_method(request.method, Spec(next(name for name, row in METHODS.items() if row.head_layers))),
         Target(request.target, request.revision, weights_digest(target)),
         digest,
         salt=salt,
