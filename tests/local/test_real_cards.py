@@ -37,17 +37,8 @@ def service(target):
     with real_service(target) as engine:
         program = shlex.join([sys.executable, str(DEMO / "eagle3.py")])
         asked = ("--spec", "eagle3", "--from", str(DEMO / "eagle3"), "--prompts", prompts(engine, "old", 0))
-        limits = (
-            "--trainer",
-            f"{program} {TRAINER}",
-            "--steps",
-            "2",
-            "--max-tokens",
-            "48",
-            "--ignore",
-            "unknown-licence",
-        )
-        engine("drafts", "train", "demo", *asked, *limits, "--apply", timeout=900)
+        limits = ("--steps", "2", "--max-tokens", "48", "--ignore", "unknown-licence")
+        engine("drafts", "train", "demo", *asked, "--trainer", f"{program} {TRAINER}", *limits, "--apply", timeout=900)
         yield engine
 
 
