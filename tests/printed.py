@@ -103,7 +103,7 @@ def is_endless(line: tuple[str, ...]) -> bool:
 
 def _real(words: tuple[str, ...], position: int, service: str, files: dict[str, str]) -> str:
     word, before = words[position], words[position - 1] if position else ""
-    if word == "qwen" or (word == UNKNOWN and before in (*_OF_SERVICE, "up", "down")):
+    if word == "qwen" or (word == UNKNOWN and before in (*_OF_SERVICE, "up", "down", "list")):
         return service
     if before == "--to-revision" or word == "N":
         return "1"
