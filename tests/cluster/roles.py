@@ -8,11 +8,11 @@ from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 class Granted:
     """A user with a role of ours in one namespace."""
 
-    def __init__(self, cluster, namespace, name="operator", role="operator", secrets=()):
+    def __init__(self, cluster, namespace, name="operator", role="operator", secrets=(), **options):
         self.cluster, self.namespace = cluster, namespace
         self.user = cluster.user(name)
         self.name = name
-        self.documents = roles(role, namespace, to=[subject_of(f"user:{name}")], secrets=secrets)
+        self.documents = roles(role, namespace, to=[subject_of(f"user:{name}")], secrets=secrets, **options)
 
     def apply(self, documents=None):
         listed = {"apiVersion": "v1", "kind": "List", "items": list(documents or self.documents)}

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from .objects import CONTAINERS
+from .roles import Granted
 
 STALE = {"method": "eagle3", "model": "org/head", "num_speculative_tokens": 3}
 PLANTED = "planted prompt"
@@ -57,6 +58,15 @@ def volume(cluster, namespace, tmp_path):
 
 
 @pytest.fixture
+def allowed(cluster, namespace, mpctl):
+    """The command line of a user who may train heads, and no more."""
+    granted = Granted(cluster, namespace.name, drafts=True)
+    granted.apply()
+    yield mpctl.as_user(granted.user)
+    granted.remove()
+
+
+@pytest.fixture
 def demo(namespace):
     service = yaml.safe_load(CONTAINERS)
     (container,) = service["spec"]["predictor"]["containers"]
@@ -91,7 +101,8 @@ def planted_objects(namespace):
 
 
 @pytest.mark.usefixtures("demo")
-def test_a_command_killed_after_each_object_makes_no_second_job(namespace, mpctl, traffic, volume):
+def test_a_command_killed_after_each_object_makes_no_second_job(namespace, allowed, traffic, volume):
+    mpctl = allowed
     for written in (1, 1, 1):  # the claim; the ConfigMap; the Job: a command creates what is missing
         train(mpctl, traffic, "--apply", "-y", code=-9, kill_after=written)
     (killed,) = jobs(namespace)
