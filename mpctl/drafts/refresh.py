@@ -17,6 +17,7 @@ from mpctl.methods import METHODS
 DAY_S = 86400.0
 WEEK_S = 7 * DAY_S
 _LOOKUPS = tuple(name for name, row in METHODS.items() if row.is_lookup)  # the first needs no package
+UNKNOWN_LICENCE = "unknown-licence"  # the finding that a training may ignore
 LEAST_GAIN = 0.05  # of throughput over what serves now, below which no training is worth its risk
 
 

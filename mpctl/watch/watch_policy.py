@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mpctl.drafts.refresh import RefreshPolicy
+from mpctl.drafts.refresh import UNKNOWN_LICENCE, RefreshPolicy
 from mpctl.errors import InputError
 from mpctl.methods import METHODS
 from mpctl.records import decode
@@ -126,8 +126,10 @@ def _fault_of_refresh(value: Any) -> str:
     lookups = [name for name, row in METHODS.items() if row.is_lookup]
     if unknown := [name for name in policy.free_methods if name not in lookups]:
         return f"free_methods: {unknown[0]} is none of {', '.join(lookups)}"
+    if unknown := sorted({*policy.ignored} - {UNKNOWN_LICENCE}):
+        return f"ignored: {unknown[0]} is no finding of a training: {UNKNOWN_LICENCE}"
     if policy.apply and not policy.trainer:
         return "apply needs a trainer"
     numbers = (policy.min_prompts, policy.attempts, policy.gpu_hours_per_week, policy.cool_down_s, policy.deadline_s)
-    positive = policy.min_prompts > 0 and all(math.isfinite(number) and number >= 0 for number in numbers)
-    return "" if policy.prompts and positive else "needs prompts, and numbers from 0, min_prompts from 1"
+    positive = min(policy.min_prompts, policy.steps) > 0 and all(0 <= number < math.inf for number in numbers)
+    return "" if policy.prompts and positive else "needs prompts, and numbers from 0, min_prompts and steps from 1"

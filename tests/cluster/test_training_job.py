@@ -74,20 +74,9 @@ def demo(namespace):
     namespace.deploy(service)
 
 
-def train(mpctl, traffic, *options, code=0, kill_after=0):
-    wanted = (
-        "drafts",
-        "train",
-        "demo",
-        "--prompts",
-        str(traffic),
-        "--trainer",
-        TRAINER,
-        "--storage-class",
-        "",
-        *ACCEPTED,
-    )
-    return mpctl(*wanted, *options, code=code, kill_after=kill_after, killer="killed_training")
+def train(mpctl, traffic, *options, trainer=TRAINER, code=0, kill_after=0):
+    words = ("drafts", "train", "demo", "--prompts", str(traffic), "--trainer", trainer, "--storage-class", "")
+    return mpctl(*words, *ACCEPTED, *options, code=code, kill_after=kill_after, killer="killed_training")
 
 
 def jobs(namespace):
@@ -128,19 +117,7 @@ def test_a_command_killed_after_each_object_makes_no_second_job(namespace, allow
 def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(namespace, mpctl, traffic, volume):
     prints = "import pathlib, sys; sys.exit((pathlib.Path(sys.argv[1]) / '0.json').read_text())"
     fails = shlex.join(["python3", "-c", prints, "{transcripts}"])
-    options = (
-        "drafts",
-        "train",
-        "demo",
-        "--prompts",
-        str(traffic),
-        "--trainer",
-        fails,
-        "--storage-class",
-        "",
-        *ACCEPTED,
-    )
-    done = mpctl(*options, "--apply", "-y", code=1, kill_after=0, killer="killed_training")
+    done = train(mpctl, traffic, "--apply", "-y", trainer=fails, code=1)
     assert "train ended with code 1" in done.stderr
     assert "planted" not in done.stdout + done.stderr
     assert planted_objects(namespace) == []

@@ -176,13 +176,15 @@ def real_service(model):
     if SUFFIX.is_dir():
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(SUFFIX), os.environ.get("PYTHONPATH"))))
     tool = Mpctl(directory, environment)
-    tool("local", "up", "-f", str(tool.manifest(model=str(model))), timeout=900)
-    yield tool
-    tool("local", "down", "--all", "--orphans", "--force", code=None)
-    survivors = tool.processes()
-    for process in survivors:
-        process.kill()
-    shutil.rmtree(directory, ignore_errors=True)
+    try:
+        tool("local", "up", "-f", str(tool.manifest(model=str(model))), timeout=900)
+        yield tool
+    finally:
+        tool("local", "down", "--all", "--orphans", "--force", code=None)
+        survivors = tool.processes()
+        for process in survivors:
+            process.kill()
+        shutil.rmtree(directory, ignore_errors=True)
     assert not survivors
 
 

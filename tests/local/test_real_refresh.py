@@ -10,7 +10,7 @@ import pytest
 
 from mpctl.drafts.card import card_of
 
-from .conftest import DEMO, LAX, ROOT, Mpctl, environment_in
+from .conftest import DEMO, LAX, ROOT, real_service
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(3600)]
 SUCCESSOR = ("--steps", "300", "--lr", "1e-2", "--seed", "1")  # its answers end, as those of the model before it
@@ -21,15 +21,9 @@ LOAD = ("--requests", "6", "--repeats", "8", "--max-tokens", "160", "--no-calibr
 def successor(tmp_path_factory):
     """The next version of the demo's target: a fine-tune that answers as well, for which the head is stale."""
     out = tmp_path_factory.mktemp("successor") / "model"
-    program = [
-        sys.executable,
-        str(DEMO / "train.py"),
-        "--start",
-        str(DEMO / "model"),
-        "--tokenizer",
-        str(DEMO / "model"),
-    ]
-    subprocess.run([*program, *SUCCESSOR, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+    start = ("--start", str(DEMO / "model"), "--tokenizer", str(DEMO / "model"))
+    program = [sys.executable, str(DEMO / "train.py"), *start, *SUCCESSOR, "--out", str(out)]
+    subprocess.run(program, check=True, stdout=subprocess.DEVNULL)
     return out
 
 
@@ -46,23 +40,12 @@ def traffic(tmp_path, monkeypatch):
 def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, successor, traffic):
     target = tmp_path / "target"
     target.symlink_to(DEMO / "model")
-    tool = Mpctl(tmp_path, environment_in(tmp_path))
-    tool("local", "up", "-f", str(tool.manifest(model=str(target))), timeout=900)
-    try:
+    with real_service(target) as tool:
         words = ("--spec", "eagle3", "--draft", str(DEMO / "eagle3"), "--prompts", "edits", *LOAD, "--keep-baseline")
         tool("rollout", *words, "--policy", tool.policy(f"{LAX}min_tokens_per_step: 1.5\n"), timeout=900)
         before = tool.live_text()
-        words = (
-            "--fault",
-            "stale-head",
-            "--newer-target",
-            str(successor),
-            "--refresh",
-            str(traffic),
-            "--json",
-            "--yes",
-        )
-        command = [sys.executable, "-m", "scripts.drills", "demo", *words]
+        drill = ("--fault", "stale-head", "--newer-target", str(successor), "--refresh", str(traffic))
+        command = [sys.executable, "-m", "scripts.drills", "demo", *drill, "--json", "--yes"]
         done = subprocess.run(command, cwd=ROOT, env=tool.environment, capture_output=True, text=True, check=False)
         sys.stdout.write(f"{done.stderr}{done.stdout}\n")
         (result,) = json.loads(done.stdout)["faults"]
@@ -71,10 +54,7 @@ def test_a_stale_head_is_trained_anew_and_serves_again(tmp_path, successor, traf
         assert result["tokensPerSecond"]["reArmed"] > result["tokensPerSecond"]["withoutFallback"]
         (path,) = (tool.service / "drafts").glob("*/card.json")
         card = card_of(json.loads(path.read_text()))
-        sys.stdout.write(path.read_text())
         assert card.better() and card.trained.steps == 320
         assert card.holdout.new.tokens_per_step.value > 1.5 * card.holdout.old.tokens_per_step.value
         assert tool.live_text() == before  # a drill leaves what it found
         assert "refresh-3" in tool("history").stdout
-    finally:
-        tool("local", "down", "--all", "--orphans", "--force", code=None)

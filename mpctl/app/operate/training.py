@@ -29,6 +29,7 @@ from mpctl.drafts.order import (
     next_name,
     program_of,
 )
+from mpctl.drafts.refresh import UNKNOWN_LICENCE
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
 from mpctl.methods import METHODS, Spec, from_config
 from mpctl.rollout.operation import operations, withdrawn
@@ -317,9 +318,6 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         return TrainingResult(order.name, card=follow(session, training.trainer, order, uid))
     finally:
         training.trainer.close()
-
-
-UNKNOWN_LICENCE = "unknown-licence"
 
 
 def require_licences(session: Session, request: DraftTrainRequest, order: TrainingOrder) -> None:

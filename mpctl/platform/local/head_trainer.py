@@ -16,7 +16,7 @@ from typing import Any
 from mpctl import commands
 from mpctl.drafts.card import Card, card_of
 from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
-from mpctl.errors import MpctlError
+from mpctl.errors import InputError, MpctlError
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import DEFAULT_ENV, with_loopback
 from mpctl.platform.local.processes import alive, identify, marked, stop_group
@@ -66,8 +66,14 @@ class LocalTrainer:
         return state
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:
-        """Start the order's stages, or those that an interrupted run has not done; return the run's uid."""
-        folder = self.folder(order.name)
+        """Start the order's stages, or those that an interrupted run has not done; return the run's uid.
+
+        Raises:
+            InputError: the trainer's command names no program of this machine.
+        """
+        folder, program = self.folder(order.name), order.command[0] if order.command else ""
+        if shutil.which(str(self._cwd / program) if "/" in program else program) is None:
+            raise InputError(f"this machine has no program {program!r}", field="--trainer")
         with locked(self._drafts / ".lock"):
             uid = self.uid_of(order.name) or secrets.token_hex(8)
             if (folder / "card.json").exists() or self._runs(folder):

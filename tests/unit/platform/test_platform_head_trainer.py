@@ -50,7 +50,10 @@ def trainer(tmp_path, monkeypatch):
     monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "state"))
     engine = tmp_path / "python"
     engine.write_text(STAGES.format(python=sys.executable))
-    engine.chmod(0o755)
+    for program in (engine, tmp_path / "train", tmp_path / "wait"):  # the stand-in for the stages starts none of them
+        program.touch()
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     trainer = LocalTrainer(tmp_path / "service", str(engine), tmp_path)
     yield trainer
     for order in trainer.orders():
@@ -84,6 +87,13 @@ def test_a_run_ends_with_a_card_with_intervals(trainer):
     assert card.trained_on(PROMPTS.holdout) == 0
     assert trainer.cards() == (card,)
     assert [known.name for known in trainer.orders()] == ["qwen-1"]
+
+
+@pytest.mark.parametrize("program", ["no-such-trainer", "./no-such-trainer"])
+def test_a_trainer_that_does_not_exist_is_named_before_anything_starts(trainer, program):
+    with pytest.raises(InputError, match=f"--trainer: this machine has no program '{program}'"):
+        trainer.submit(order(program), PROMPTS)
+    assert trainer.orders() == ()
 
 
 def test_an_order_is_never_run_twice_at_once(trainer):

@@ -342,7 +342,7 @@ card = dict(name=order["name"], method=order["method"], target=order["target"], 
 
 def policy_training(session, policy, trainer, **settings):
     prompts = prompts_of(policy.refresh.prompts)
-    request = DraftTrainRequest("eagle3", prompts, start="org/old", command="train {start} {out}", **settings)
+    request = DraftTrainRequest("eagle3", prompts, start="org/old", command="true {start} {out}", **settings)
     service = ServiceTraining(trainer, lambda order: (order.to_record(),), lambda order: order)
     return refresh.PolicyTraining(session, request, 3, service)
 
