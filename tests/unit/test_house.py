@@ -30,39 +30,78 @@ def house(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Builds a checkout with one room of one module of five code lines, under a budget."""
+    """Builds a checkout with one room of one module of 18 nodes (one of them of the empty __init__.py), under a budget."""
 
-    def build(budget: str) -> Path:
+    def build(rooms: str = "gate = 18", sums: str = "sum = 18\ncore = 18", wide: str = "") -> Path:
         room = tmp_path / "mpctl" / "gate"
         room.mkdir(parents=True)
         (room / "rules.py").write_text(MODULE)
         (room / "__init__.py").write_text("")
-        (tmp_path / "pyproject.toml").write_text(f"[tool.house.rooms]\n{budget}\n")
+        (tmp_path / "pyproject.toml").write_text(
+            f'[tool.house]\n{sums}\nannexes = ["lab"]\n[tool.house.rooms]\n{rooms}\n[tool.house.wide]\n{wide}\n'
+        )
         return tmp_path
 
     return build
 
 
-def test_lines_without_comments_docstrings_and_blanks_count(checkout):
-    answer = house(checkout("gate = {code = 5, modules = 1}"), "--check")
-    assert answer.returncode == 0, answer.stderr
-    assert "gate               5        5        1        1" in answer.stdout
+def test_the_nodes_of_a_room_count_and_its_lines_do_not(checkout):
+    root = checkout("gate = 18")
+    module = root / "mpctl" / "gate" / "rules.py"
+    before = house(root, "--check")
+    module.write_text(MODULE.replace("(\n        2 * number\n    )", "2 * number"))
+    after = house(root, "--check")
+    assert (before.returncode, before.stderr) == (0, "")
+    assert after.stdout == before.stdout
+    assert "gate               18       18" in before.stdout
 
 
 @pytest.mark.parametrize(
-    "budget",
-    ["gate = {code = 4, modules = 1}", "gate = {code = 5, modules = 0}", "report = {code = 5, modules = 1}"],
-    ids=["more lines", "more modules", "no budget"],
+    ("rooms", "sums", "named"),
+    [
+        ("gate = 16", "sum = 90\ncore = 90", "gate"),
+        ("report = 5", "sum = 90\ncore = 90", "gate"),
+        ("gate = 18", "sum = 16\ncore = 90", "sum"),
+        ("gate = 18", "sum = 90\ncore = 16", "core"),
+    ],
+    ids=["a room", "no budget", "the sum", "the core"],
 )
-def test_a_room_above_its_budget_or_without_one_fails(checkout, budget):
-    answer = house(checkout(budget), "--check")
+def test_a_room_or_a_sum_above_its_budget_or_without_one_fails(checkout, rooms, sums, named):
+    answer = house(checkout(rooms, sums), "--check")
     assert answer.returncode == 1
-    assert answer.stderr.startswith("above its budget, or without one: gate\n")
+    assert answer.stderr.startswith(f"above its budget, or without one: {named}\n")
+
+
+def test_an_annex_counts_in_the_sum_and_not_in_the_core(checkout):
+    root = checkout("gate = 18\nlab = 17", "sum = 35\ncore = 18")
+    (root / "mpctl" / "lab").mkdir()
+    (root / "mpctl" / "lab" / "tune.py").write_text(MODULE)
+    answer = house(root, "--check")
+    assert answer.returncode == 0, answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "wide", "code"),
+    [
+        ("    def method_{}(self) -> None: ...", "", 1),
+        ("    field_{}: int = 0", "", 1),
+        ("    field_{}: int = 0", "Wide = 31", 0),
+        ("    field_{}: int = 0", "Wide = 30", 1),
+    ],
+    ids=["methods", "fields", "a named exception", "an exception that grew"],
+)
+def test_a_class_of_more_than_30_methods_or_fields_fails_unless_it_is_named(checkout, body, wide, code):
+    root = checkout("gate = 900", "sum = 900\ncore = 900", wide)
+    members = "\n".join(body.format(number) for number in range(31))
+    with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
+        module.write(f"\n\n@dataclass(frozen=True)\nclass Wide:\n{members}\n")
+    answer = house(root, "--check")
+    assert (answer.returncode, "Wide has 31" in answer.stderr) == (code, bool(code))
 
 
 @pytest.mark.parametrize(("length", "code"), [(50, 0), (51, 1)])
 def test_a_function_of_more_than_50_lines_fails(checkout, length, code):
-    root = checkout("gate = {code = 90, modules = 1}")
+    root = checkout("gate = 900", "sum = 900\ncore = 900")
     body = "    number += 1\n" * (length - 2)
     with (root / "mpctl" / "gate" / "rules.py").open("a") as module:
         module.write(f"\n\ndef count(number: int) -> int:\n{body}    return number\n")
