@@ -30,7 +30,7 @@ def house(root: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def checkout(tmp_path):
-    """Builds a checkout with one room of one module of 18 nodes (one of them of the empty __init__.py), under a budget."""
+    """Builds a checkout with one room of 18 nodes, one of them of the empty __init__.py, under a budget."""
 
     def build(rooms: str = "gate = 18", sums: str = "sum = 18\ncore = 18", wide: str = "") -> Path:
         room = tmp_path / "mpctl" / "gate"
