@@ -11,7 +11,6 @@ import pytest
 
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     is_finished,
-    is_pod_of,
     is_same,
     load_job,
     pod_problem,
@@ -279,16 +278,6 @@ def test_a_prepared_job_with_another_label_or_annotation_of_its_pods_is_not_ours
     foreign = as_stored(made())
     foreign["spec"]["template"]["metadata"][part]["sidecar.istio.io/inject"] = "true"
     assert not is_same(foreign, new_one())
-
-
-def test_a_pod_of_another_job_under_our_label_is_not_ours():
-    owner = {"kind": "Job", "name": "hers", "uid": "hers", "controller": True}
-    labels = {"batch.kubernetes.io/controller-uid": "9f0c"}
-    pod = {"metadata": {"name": "x", "labels": labels, "ownerReferences": [owner]}}
-    assert not is_pod_of(pod, "9f0c")
-    assert not is_pod_of({"metadata": {"name": "x", "labels": labels}}, "9f0c")
-    owner["uid"] = "9f0c"
-    assert is_pod_of(pod, "9f0c")
 
 
 @pytest.mark.parametrize("service", ["a" * 63, "a" * 35 + "-" + "b" * 20])

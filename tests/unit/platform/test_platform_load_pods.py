@@ -35,6 +35,7 @@ class Api:
         self.conflicts = 0  # answers to the next deletions
         self.dry_runs, self.no_dry_run = 0, False
         self.phase, self.state = "Running", {"running": {}}
+        self.other_spec = {}  # fields of the pods that differ from the Job's template
         self.evicted = []  # the uid of a Job without its pods; it has failed when it was listed four times
 
     def _allowed(self, verb, kind):
@@ -66,7 +67,8 @@ class Api:
         owners = [{"kind": "Job", "uid": uid, "controller": True}]
         labels = {INDEX_LABEL: str(index)}
         metadata = {"name": name, "uid": f"of-{uid}-{index}", "labels": labels, "ownerReferences": owners}
-        return {"metadata": metadata, "spec": {}, "status": status}
+        spec = copy.deepcopy(job["spec"]["template"]["spec"]) | self.other_spec
+        return {"metadata": metadata, "spec": spec, "status": status}
 
     def create(self, kind, body, *, dry_run=False):
         self._allowed("create", kind)
@@ -223,6 +225,29 @@ def test_a_prepared_job_gets_no_prompt_and_is_replaced(world):
     (job,) = world.api.jobs.values()
     assert job["metadata"]["uid"] != uid
     assert "hostPID" not in job["spec"]["template"]["spec"]
+
+
+IMPOSTOR = {"containers": [{"name": "load", "image": "evil"}]}
+
+
+def test_a_pod_that_the_job_adopted_gets_no_prompt_and_is_named(world):
+    world.api.other_spec = IMPOSTOR
+    with pytest.raises(
+        MpctlError, match="pod pod-u1 is not one that the Job's controller created: it differs"
+    ) as refusal:
+        send(world.client())
+    assert world.side.asked == []
+    assert "--load local" in refusal.value.hint
+
+
+def test_a_pod_that_was_changed_between_two_blocks_gets_no_more_prompts(world):
+    client = world.client()
+    world.side.answers += [done()] * 2
+    send(client)
+    world.api.other_spec = {"ephemeralContainers": [{"name": "debug", "image": "evil"}]}
+    with pytest.raises(MpctlError, match="differs from the Job's template: ephemeralContainers"):
+        send(client, key="rollout-1/other")
+    assert len(world.side.asked) == 1
 
 
 def test_where_no_dry_run_is_possible_a_new_job_is_created(world):

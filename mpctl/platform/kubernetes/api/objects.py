@@ -82,14 +82,15 @@ def writer_of(item: Json, *path: str) -> tuple[str, str] | None:
     """Return the manager that wrote a field last, and when; None where the object does not say."""
     fields = (item.get("metadata") or {}).get("managedFields")
     written = [f for f in fields or () if isinstance(f, dict)]
-    written = [f for f in written if _owns(f.get("fieldsV1"), path)] or written
+    written = [f for f in written if owns_field(f.get("fieldsV1"), path)] or written
     if not written:
         return None
     time, manager = max((str(f.get("time", "")), str(f.get("manager", ""))) for f in written)
     return manager, time
 
 
-def _owns(fields: Any, path: tuple[str, ...]) -> bool:
+def owns_field(fields: Any, path: tuple[str, ...]) -> bool:
+    """Return whether a manager's ``fieldsV1`` has the field at ``path``."""
     for key in path:
         fields = fields.get(f"f:{key}") if isinstance(fields, dict) else None
     return fields is not None

@@ -119,12 +119,6 @@ def _comparable_spec(job: Json) -> dict[str, Any]:
     return spec
 
 
-def is_pod_of(pod: Json, uid: str) -> bool:
-    """Return whether the Job of this uid controls a pod. The label alone may be on a pod of another Job."""
-    owners = pod["metadata"].get("ownerReferences") or []
-    return any(owner.get("controller") and owner.get("uid") == uid for owner in owners)
-
-
 def labels_of(service: str, scope: str) -> dict[str, str]:
     """Labels of the Job and its pod."""
     return {**names.labels(service, names.LOAD), names.SCOPE_LABEL: scope}

@@ -7,7 +7,7 @@ object holds a prompt or a key.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -27,12 +27,12 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     TTL_S,
     PodProblem,
     is_finished,
-    is_pod_of,
     is_same,
     labels_of,
     load_job,
     pod_problem,
 )
+from mpctl.platform.kubernetes.pod_origin import foreign_reason, is_pod_of
 from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_ready
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.rollout.ports import BlockLost
@@ -65,6 +65,7 @@ class LoadPods:
         self._sleep = sleep
         self._forwards = Forwards(client, reader.namespace)
         self._name = self._uid = ""  # of the Job
+        self._job: Json = {}  # as the API server stored it
         self._pods: list[str] = []  # their names, by index
         self._answered = False
 
@@ -91,7 +92,7 @@ class LoadPods:
                     self._remove(job)
             with suppress(AlreadyExists, OutcomeUnknown):
                 job = usable or self._client.create(JOB, wanted)
-                self._uid, self._name = str(job["metadata"]["uid"]), str(job["metadata"]["name"])
+                self._job, self._uid, self._name = job, str(job["metadata"]["uid"]), str(job["metadata"]["name"])
                 return
             self._sleep(_POLL_S)
         raise MpctlError(f"{self.title} could not be created in {_TRIES} tries", hint=LOAD_LOCAL_HINT)
@@ -183,6 +184,10 @@ class LoadPods:
     def _find_problem(self) -> PodProblem | None:
         """Read the Job's pods; return what keeps one of them from running."""
         pods = self._read_pods()
+        self._pods = []
+        foreign = self._foreign(pods)
+        if foreign is not None:
+            return foreign
         self._pods = [str(pod["metadata"]["name"]) for pod in pods]
         for pod in pods:
             running = (pod.get("status") or {}).get("phase") == "Running"
@@ -190,6 +195,12 @@ class LoadPods:
             if problem is not None:
                 return problem
         return pod_problem(None, self._events_of(self._uid)) if len(pods) < self.count else None
+
+    def _foreign(self, pods: Sequence[Json]) -> PodProblem | None:
+        """Return the problem of a pod that the Job adopted, or that another user changed: it gets no prompt."""
+        reasons = ((pod["metadata"]["name"], foreign_reason(pod, self._job)) for pod in pods)
+        problems = (f"pod {name} is not one that the Job's controller created: {why}" for name, why in reasons if why)
+        return next((PodProblem(problem, final=True) for problem in problems), None)
 
     def _events_of(self, uid: str) -> list[Json]:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
@@ -222,9 +233,12 @@ class LoadPods:
         """Check that the pods are those that were ready, and that they run.
 
         Raises:
-            BlockLost: one is gone or has ended.
+            BlockLost: one is gone, has ended or was changed.
         """
         pods = self._read_pods()
+        foreign = self._foreign(pods)
+        if foreign is not None:
+            raise BlockLost(f"{self.title}: {foreign.message}", hint=LOAD_LOCAL_HINT)
         names = [str(pod["metadata"]["name"]) for pod in pods]
         for pod in pods:
             problem = pod_problem(pod, ())

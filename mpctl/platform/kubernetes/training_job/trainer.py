@@ -23,7 +23,8 @@ from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, P
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, condition
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
-from mpctl.platform.kubernetes.load_job.job_manifest import is_pod_of, is_same, pod_problem
+from mpctl.platform.kubernetes.load_job.job_manifest import is_same, pod_problem
+from mpctl.platform.kubernetes.pod_origin import is_pod_of
 from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name
 
 _PHASES = {COLLECT: TrainingPhase.COLLECTING, TRAIN: TrainingPhase.TRAINING, CARD: TrainingPhase.CARD}
