@@ -9,7 +9,6 @@ from mpctl.app.option import Duration, File, Whole, option
 from mpctl.errors import InputError
 
 WATCH_HOME = "mpctl-system"
-_EVENT_FORMS = ("json", "slack", "pagerduty")
 
 
 def _secrets() -> Any:
@@ -119,10 +118,7 @@ class WatchInstallRequest:
     webhook_secret: str | None = option(
         "--webhook-secret",
         metavar="NAME",
-        help="Secret with the webhook's address in url, and for PagerDuty the routing key in key.",
-    )
-    webhook_format: str = option(
-        "--webhook-format", type=_EVENT_FORMS, default="json", help="Shape of the webhook's events."
+        help="Secret with the webhook's address in url.",
     )
     secrets: tuple[str, ...] = _secrets()
     without: tuple[str, ...] = option(
@@ -159,19 +155,6 @@ class WatchRequest:
         "--listen", metavar="HOST:PORT", help="Answer /metrics and /healthz here (default: not at all)."
     )
     webhook: str | None = option("--webhook", metavar="URL", help="POST every event to this URL.")
-    webhook_format: str = option(
-        "--webhook-format",
-        type=_EVENT_FORMS,
-        default="json",
-        help="Shape of an event: as it is, for Slack, or for PagerDuty's Events API v2.",
-    )
-    webhook_key: str = option(
-        "--webhook-key",
-        metavar="KEY",
-        default="",
-        show_default=False,
-        help="Routing key for PagerDuty; MPCTL_WEBHOOK_KEY keeps it out of the command line.",
-    )
     publish: bool = option(
         "--publish", type=bool, help="Write a SpeculationStatus and Events per service (cluster only)."
     )
@@ -181,8 +164,6 @@ class WatchRequest:
     )
 
     def __post_init__(self) -> None:
-        if self.webhook_format == "pagerduty" and not self.webhook_key:
-            raise InputError("PagerDuty needs a routing key", field="--webhook-key", hint="set MPCTL_WEBHOOK_KEY")
         if self.name is not None and self.selector:
             raise InputError("cannot be combined with a name", field="--selector")
         lasting = {"--listen": self.listen, "--leader-elect": self.leader_elect}

@@ -50,7 +50,6 @@ COMMANDS: Table = {
     "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
     "methods": ("inspect.methods:methods", "List speculation methods and their defaults", "Inspect"),
     "drafts": ("operate.drafts:drafts", "List published drafts, train one from your own traffic", "Inspect"),
-    "stage": ("inspect.stage:stage", "Explain and prepare how a draft gets into the pod", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
     "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
     "credential": ("cluster:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
@@ -14,7 +13,7 @@ from mpctl.cli.context import CliContext
 from mpctl.cli.printer import API_VERSION, columns, explain_formats, page, paragraph
 from mpctl.cli.registry import COMMANDS
 from mpctl.cli.terminal import as_called
-from mpctl.errors import EXIT_CODES, InputError, MpctlError
+from mpctl.errors import EXIT_CODES, InputError
 
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
@@ -134,15 +133,16 @@ def version(context: CliContext, /, *, client: bool) -> None:
 
 @click.command("completion")
 @click.argument("shell", type=Word(("bash", "zsh", "fish")))
-@click.option("--install", is_flag=True, help="Write it where the shell finds it.")
 @click.pass_context
-def completion(ctx: click.Context, /, shell: str, *, install: bool) -> None:
-    """Print a completion script for a shell, or install it.
+def completion(ctx: click.Context, /, shell: str) -> None:
+    """Print a completion script for a shell.
 
     \b
     bash:  source <(mpctl completion bash)
     zsh:   source <(mpctl completion zsh)
     fish:  mpctl completion fish | source
+
+    Put the line into .bashrc, .zshrc or config.fish.
     """
     # Services of a cluster are not completed: each key press would query its API server.
     from click.shell_completion import ShellComplete, get_completion_class
@@ -153,37 +153,4 @@ def completion(ctx: click.Context, /, shell: str, *, install: bool) -> None:
     context = ctx.find_root().obj
     assert isinstance(context, CliContext)
     # The base class's method: bash's own starts a bash to check its version.
-    script = ShellComplete.source(completer)
-    if install:
-        context.terminal.note(_install(shell, script))
-    else:
-        context.terminal.result(script)
-
-
-_FOLDERS = {  # bash-completion and fish load completions from theirs; zsh has no such folder of a user's
-    "zsh": ("ZDOTDIR", "", ".zshrc"),
-    "bash": ("XDG_DATA_HOME", ".local/share", "bash-completion/completions/mpctl"),
-    "fish": ("XDG_CONFIG_HOME", ".config", "fish/completions/mpctl.fish"),
-}
-
-
-def _install(shell: str, script: str) -> str:
-    """Write the script into the shell's folder, for zsh a line into .zshrc; return what was written.
-
-    Raises:
-        MpctlError: the file cannot be written.
-    """
-    variable, default, below = _FOLDERS[shell]
-    from pathlib import Path  # imports a dozen modules, which printing a script does without
-
-    path = Path(os.environ.get(variable) or Path.home() / default) / below
-    text = "\nsource <(mpctl completion zsh)\n" if shell == "zsh" else script
-    try:
-        if shell == "zsh" and path.exists() and text.strip() in path.read_text(encoding="utf-8").splitlines():
-            return f"{path} has it already"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a" if shell == "zsh" else "w", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise MpctlError(f"{path} cannot be written: {error.strerror}") from error
-    return f"wrote {path}; new shells read it{', with bash-completion' if shell == 'bash' else ''}"
+    context.terminal.result(ShellComplete.source(completer))

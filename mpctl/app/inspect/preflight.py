@@ -15,7 +15,7 @@ from mpctl.app.session.base import Source
 from mpctl.errors import InputError
 from mpctl.manifest import Service
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
-from mpctl.staging.modes import document_of
+from mpctl.staging.modes import StagingPlan, document_of
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,25 @@ class PreflightAnswer:
             "draft": change.selection.draft,
             "draftReason": change.selection.reason,
             "match": [dict(c.__dict__) for c in change.checked.checks],
-            "staging": {"mode": staging.mode, "path": staging.path} if staging else None,
+            "staging": _staging_record(staging) if staging else None,
             "kvPoolTokens": pool_record(change.checked.memory),
         }
+
+
+def _staging_record(plan: StagingPlan) -> dict[str, Any]:
+    return {
+        "mode": plan.mode,
+        "reason": plan.reason,
+        "path": plan.path,
+        "modes": [{"mode": check.mode, "unavailable": check.unavailable} for check in plan.checks],
+        "documents": list(plan.documents),
+        "image": plan.image,
+        "containerfile": plan.recipe,
+        "steps": list(plan.steps),
+        "rollbackRemoves": list(plan.removes),
+        "rollbackLeaves": list(plan.leaves),
+        "warnings": list(plan.warnings),
+    }
 
 
 def preflight(source: Source, request: ChangeRequest) -> PreflightAnswer:

@@ -112,7 +112,6 @@ def arguments(request: WatchInstallRequest) -> list[str]:
         *("watch", "run", "--platform", "kubernetes", *services, *source),
         *("--watch-policy", f"/etc/mpctl/{_POLICY_FILE}", "--leader-elect", "--lease-namespace", request.home),
         *("--publish", "--listen", f"0.0.0.0:{PORT}", "-o", "json"),
-        *(["--webhook-format", request.webhook_format] if request.webhook_secret else []),
     ]
 
 
@@ -121,10 +120,8 @@ def _deployment(request: WatchInstallRequest) -> Json:
     answers = {"httpGet": {"path": "/healthz", "port": "metrics"}, "timeoutSeconds": 5}
     env: list[Json] = [{"name": "HOME", "value": "/tmp"}]
     if request.webhook_secret:
-        env += [
-            _from_secret("MPCTL_WEBHOOK", request.webhook_secret, "url"),
-            _from_secret("MPCTL_WEBHOOK_KEY", request.webhook_secret, "key", optional=True),
-        ]
+        reference = {"name": request.webhook_secret, "key": "url"}
+        env.append({"name": "MPCTL_WEBHOOK", "valueFrom": {"secretKeyRef": reference}})
     container = {
         "name": "watch",
         "image": request.image,
@@ -163,11 +160,6 @@ def _deployment(request: WatchInstallRequest) -> Json:
         "selector": _selector(name),
         "template": {"metadata": {"labels": _labels(name)}, "spec": pod},
     }
-
-
-def _from_secret(variable: str, secret: str, key: str, *, optional: bool = False) -> Json:
-    reference = {"name": secret, "key": key, **({"optional": True} if optional else {})}
-    return {"name": variable, "valueFrom": {"secretKeyRef": reference}}
 
 
 def _selector(name: str) -> Json:

@@ -123,12 +123,10 @@ class Watch:
 
     def _post(self, event: WatchEvent) -> None:
         """Send an event to the webhook; a receiver that is gone stops nothing."""
-        request = self._request
-        body = notify.shaped(request.webhook_format, event.to_record(), request.webhook_key)
-        if request.webhook is None or body is None:
+        if self._request.webhook is None:
             return
         try:
-            notify.post(request.webhook, body)
+            notify.post(self._request.webhook, event.to_record())
         except MpctlError as error:
             self._console.warn(f"event not delivered: {error.message}")
 

@@ -61,6 +61,7 @@ def preflight(context: CliContext, /, name: str | None, request: ChangeRequest, 
     \b
     Examples:
       mpctl preflight --spec eagle3 --draft /models/head
+      mpctl preflight --spec eagle3 -v                       explain how the draft gets into the pod
       mpctl preflight --spec ngram -o json
       mpctl preflight -f service.yaml --spec ngram           a manifest, before it is applied
     """
@@ -72,7 +73,7 @@ def preflight(context: CliContext, /, name: str | None, request: ChangeRequest, 
         "Preflight",
         record=checked.to_record,
         names=lambda: [finding.id for finding in checked.change.findings],
-        table=lambda wide: preflight_text(checked.change, wide=wide),
+        table=lambda wide: _explained(context, checked.change, wide=wide),
     )
     _remarks(context, checked)
     checked.change.require_allowed()
@@ -154,6 +155,16 @@ def _remarks(context: CliContext, checked: PreflightAnswer) -> None:
     if folds:
         names = ", ".join(line.partition(":")[0] for line in lacking)
         terminal.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
+
+
+def _explained(context: CliContext, change: Change, *, wide: bool) -> str:
+    """The findings; with -v also the staging of the draft."""
+    text = preflight_text(change, wide=wide)
+    if not context.terminal.verbose or change.staging is None:
+        return text
+    from mpctl.cli.inspect.staging_text import staging_text
+
+    return "\n\n".join(filter(None, (text, staging_text(change, change.staging))))
 
 
 def preflight_text(change: Change, *, wide: bool) -> str:

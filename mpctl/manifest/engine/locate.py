@@ -122,11 +122,9 @@ class Script:
 
 @dataclass(frozen=True)
 class KeyedArguments:
-    """Arguments that are keys of a mapping in a document inside of a text. ``flags``: whether they are vLLM's flags,
-    with the text of their values, else its parameters."""
+    """vLLM's flags as keys of a mapping, with the text of their values, in a document inside of a text."""
 
     document: Embedded
-    flags: bool
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ def no_service(roots: Sequence[View], file: str, supported: str) -> InputError:
 
 
 _VALUES = "edit the setting where the operator takes engine arguments"
-_RAY = "llm_configs in serveConfigV2 of a RayService are read; in code of your own set speculative_config there"
+_RAY = "set speculative_config in engine_kwargs of the llm_configs that your application builds"
 
 _SHARED = "it is shared by services; put the setting into the InferenceService, or name --shared-runtime"
 

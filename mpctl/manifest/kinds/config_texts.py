@@ -3,10 +3,6 @@
 KAITO's Workspace and InferenceSet (``kaito.sh``): a preset starts vLLM with the flags that ``inference_config.yaml`` of
 a ConfigMap has under ``vllm``. KAITO restarts no pod when the ConfigMap changes. Sources: https://github.com/
 kaito-project/kaito, presets/workspace/inference/vllm/inference_api.py, pkg/workspace/controllers.
-
-KubeRay's RayService (``ray.io/v1``): an application that ``ray.serve.llm:build_openai_app`` makes has vLLM's parameters
-in ``engine_kwargs`` of its ``llm_configs``, in the text ``serveConfigV2``. Ray rolls a change. Source:
-https://github.com/ray-project/kuberay, ray-operator/config/samples/ray-service.llm-serve.yaml.
 """
 
 from __future__ import annotations
@@ -14,24 +10,15 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from mpctl.manifest.engine.locate import Engine
 from mpctl.manifest.engine.recognition import require_generation
 from mpctl.manifest.kinds.adapter import Adapter, ManifestFile, name_and_namespace, service_at
 from mpctl.manifest.service import ManifestSource, Origin, Service
 from mpctl.manifest.speculation.keyed import keyed
 from mpctl.manifest.text.embedded import embedded
 from mpctl.manifest.text.view import View, text_of
-from mpctl.manifest.text.yaml_tree import at
 
 _FILE = "inference_config.yaml"  # of KAITO, in the ConfigMap
-_SERVE = "serveConfigV2"
 _RUNTIME = "kaito.sh/runtime"
-
-
-def _service(kind: str, root: View, text: str, origin: Origin, engine: Engine, model: str | None) -> Service:
-    require_generation(engine.home, engine.command, model)
-    # The image is a preset's, or Ray's, whose tag is no version of vLLM.
-    return replace(service_at(root, kind, text, ManifestSource(origin, engine)), model=model)
 
 
 def _inference(root: View) -> View | None:
@@ -68,9 +55,12 @@ def _read_kaito(root: View, file: ManifestFile, origin: Origin, *, kind: str) ->
     number = file.number(maps[0])
     document = file.documents[number]
     text = embedded(maps[0].need("data").need(_FILE), document.repeated)
-    engine = keyed(text, text.root.need("vllm"), text.data["vllm"], flags=True)
+    engine = keyed(text, text.root.need("vllm"), text.data["vllm"])
     preset = inference.need("preset").need("name").text()
-    return _service(kind, root, file.text, replace(origin, document=document, number=number), engine, preset)
+    require_generation(engine.home, engine.command, preset)
+    source = ManifestSource(replace(origin, document=document, number=number), engine)
+    # The image is a preset's, whose tag is no version of vLLM.
+    return replace(service_at(root, kind, file.text, source), model=preset)
 
 
 def _names(root: View, config: str | None) -> bool:
@@ -78,36 +68,9 @@ def _names(root: View, config: str | None) -> bool:
     return inference is not None and text_of(inference.get("config")) == config
 
 
-def _builds_models(root: View) -> bool:
-    return "llm_configs" in (text_of(root.at("spec", _SERVE)) or "")
-
-
-def _read_ray(root: View, file: ManifestFile, origin: Origin) -> Service:
-    """The one model of a RayService.
-
-    Raises:
-        InputError: it has several, or arguments that cannot be read.
-    """
-    text = embedded(root.need("spec").need(_SERVE), origin.document.repeated)
-    applications = text.root.items_at("applications")
-    models = [model for application in applications for model in application.items_at("args", "llm_configs")]
-    if len(models) != 1:
-        raise text.root.error(f"{len(models)} models are served", hint="change the engine_kwargs of each by hand")
-    (model,) = models
-    home = model.need("engine_kwargs")
-    values = at(text.data, home.path.removeprefix(f"{text.holder.path}."))
-    engine = keyed(text, home, values, flags=False)
-    source = model.at("model_loading_config", "model_source") or model.at("model_loading_config", "model_id")
-    return _service("RayService", root, file.text, origin, engine, text_of(source))
-
-
 def _kaito(kind: str) -> Adapter:
     apis = ("kaito.sh/v1beta1", "kaito.sh/v1alpha1")
     return Adapter(kind, apis, partial(_read_kaito, kind=kind), _has_preset, own=False)
 
 
-CONFIG_TEXTS = (
-    _kaito("Workspace"),
-    _kaito("InferenceSet"),
-    Adapter("RayService", ("ray.io/v1",), _read_ray, _builds_models, own=False),
-)
+CONFIG_TEXTS = (_kaito("Workspace"), _kaito("InferenceSet"))

@@ -1,12 +1,11 @@
 """An engine whose arguments are keys of a mapping, such as ``vllm: {max-model-len: 4096}`` in a config file.
 
-The setting is one key with one value: the text of its JSON where keys become flags, the JSON itself, which is YAML,
-where they become parameters. A new key goes behind the last, and a setting of other keys is replaced by one.
+The setting is one key with one value, the text of its JSON. A new key goes behind the last, and a setting of other keys
+is replaced by one.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,9 +20,8 @@ from mpctl.manifest.text.view import View
 from mpctl.manifest.text.yaml_tree import at
 
 
-def keyed(document: Embedded, home: View, values: Any, *, flags: bool) -> Engine:
-    """The engine whose arguments are the keys of ``home``. ``values``: its data; ``flags``: whether keys are flags with
-    the text of their values, else they are parameters.
+def keyed(document: Embedded, home: View, values: Any) -> Engine:
+    """The engine whose flags are the keys of ``home``, with the text of their values. ``values``: its data.
 
     Raises:
         InputError: a value is a mapping where only its text would reach vLLM, or the mapping is not in block form.
@@ -34,22 +32,19 @@ def keyed(document: Embedded, home: View, values: Any, *, flags: bool) -> Engine
     tokens = tuple(
         ArgumentToken(word, home, index, view)
         for index, ((key, view), value) in enumerate(zip(home.pairs(), values.values(), strict=True))
-        for word in _words(key, value, view, flags=flags)
+        for word in _words(key, value, view)
     )
-    return Engine(home, tokens, None, None, {}, keyed=KeyedArguments(document, flags))
+    return Engine(home, tokens, None, None, {}, keyed=KeyedArguments(document))
 
 
-def _words(key: str, value: Any, view: View, *, flags: bool) -> Iterator[str]:
+def _words(key: str, value: Any, view: View) -> Iterator[str]:
     """Return an argument as it would be on vLLM's command line."""
-    name = key.replace("_", "-") if not flags else key
     if isinstance(value, bool):
-        yield f"--{name}" if value else f"--no-{name}"
+        yield f"--{key}" if value else f"--no-{key}"
     elif isinstance(value, dict | list):
-        if flags:
-            raise view.error(f"vLLM gets this as Python's text, not as JSON: {key}", hint="write it as JSON in quotes")
-        yield from (f"--{name}", json.dumps(value))
+        raise view.error(f"vLLM gets this as Python's text, not as JSON: {key}", hint="write it as JSON in quotes")
     elif value is not None:
-        yield from (f"--{name}", str(value))
+        yield from (f"--{key}", str(value))
 
 
 def edited(text: str, engine: Engine, wanted: dict[str, Json] | None, style: Style | None) -> str:
@@ -66,11 +61,10 @@ def edited(text: str, engine: Engine, wanted: dict[str, Json] | None, style: Sty
     entries = home.pairs()
     cuts = []
     if wanted is not None:
-        value = f"'{escape(spaced(wanted), chr(39))}'" if engine.keyed.flags else spaced(wanted)
-        name = "speculative-config" if engine.keyed.flags else "speculative_config"
+        value = f"'{escape(spaced(wanted), chr(39))}'"
         present = next((i for i in keys if entries[i][0].replace("_", "-") == "speculative-config"), None)
         if present is None:
-            cuts.append(add_lines(document.text, home, [f"{name}: {value}"]))
+            cuts.append(add_lines(document.text, home, [f"speculative-config: {value}"]))
         else:
             node = entries[present][1].node
             cuts.append(Cut(node.start, node.end, value))

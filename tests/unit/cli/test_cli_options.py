@@ -20,7 +20,6 @@ TYPED = {
     ("history", "--purge"),
     ("history", "--force"),
     ("rbac", "--purge"),
-    ("completion", "--install"),
 }
 OWN_FORMATS = {("report", "--output"), ("rbac", "--output"), ("plan", "--output")}
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -128,41 +127,3 @@ def test_the_options_of_rollout_stand_in_sections_and_take_two_lines_at_most(cli
     assert len(options) > 50
     assert {name: lines for (_, name), lines in options.items() if not 1 <= len(lines) <= 2} == {}
     assert text.index("Examples:") < text.index("Speculation:")
-
-
-@pytest.mark.parametrize(
-    ("shell", "file"),
-    [
-        ("bash", ".local/share/bash-completion/completions/mpctl"),
-        ("fish", ".config/fish/completions/mpctl.fish"),
-        ("zsh", ".zshrc"),
-    ],
-)
-def test_one_command_installs_completion_for_new_shells(cli, monkeypatch, tmp_path, shell, file):
-    for name in ("XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    path = tmp_path / file
-    if shell == "zsh":
-        path.write_text("alias k=kubectl")
-    assert f"wrote {path}" in cli("completion", shell, "--install").err
-    text = path.read_text()
-    if shell == "zsh":
-        assert text == "alias k=kubectl\nsource <(mpctl completion zsh)\n"
-        assert f"{path} has it already" in cli("completion", shell, "--install").err
-    else:
-        assert text.strip() == cli("completion", shell).out.strip()
-    assert cli("completion", shell, "--install").code == 0
-    path.unlink()
-    path.mkdir()
-    assert f"{path} cannot be written: Is a directory" in cli("completion", shell, "--install").err
-
-
-def test_bash_completes_what_was_installed(cli, monkeypatch, tmp_path):
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    cli("completion", "bash", "--install")
-    script = tmp_path / "bash-completion" / "completions" / "mpctl"
-    done = subprocess.run(
-        ["bash", "--norc", "-c", f"source {script}; complete -p mpctl"], capture_output=True, text=True, check=False
-    )
-    assert "_mpctl_completion mpctl" in done.stdout

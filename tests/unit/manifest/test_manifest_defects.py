@@ -173,7 +173,7 @@ def test_a_file_without_a_service_names_the_kinds_it_holds():
     ray = "kind: RayService\napiVersion: ray.io/v1\n"
     with pytest.raises(InputError, match="no served model in this file; it holds Deployment, RayService") as caught:
         load(f"kind: Deployment\napiVersion: apps/v1\n---\n{ray}")
-    assert "set speculative_config there" in caught.value.hint
+    assert "set speculative_config in engine_kwargs" in caught.value.hint
 
 
 def test_aliases_that_multiply_are_refused_with_their_line():

@@ -12,7 +12,6 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.sources import from_prometheus
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.counters import Counters
@@ -124,29 +123,6 @@ def test_a_prometheus_that_does_not_answer_is_a_sentence_and_no_query():
     reading = found["ml", "qwen"]
     interval = window_between(reading, replace(reading, at=1.0), 60.0)
     assert interval.blind == "Prometheus at http://127.0.0.1:9 does not answer: [Errno 111] Connection refused"
-
-
-EVENT = WatchEvent(
-    "2026-01-01T00:00:00", "ml", "qwen", "signal", "WorseDraft", "a < b", finding=True, command="mpctl rollback qwen"
-).to_record()
-
-
-def test_slack_gets_a_message_with_the_command():
-    assert notify.shaped("json", EVENT) == EVENT
-    assert notify.shaped("slack", EVENT) == {
-        "text": ":warning: *ml/qwen* WorseDraft: a &lt; b\nrun: `mpctl rollback qwen`"
-    }
-
-
-def test_pagerduty_gets_one_incident_per_service_that_ends_with_the_finding():
-    trigger = notify.shaped("pagerduty", EVENT, "KEY")
-    assert (trigger["routing_key"], trigger["event_action"]) == ("KEY", "trigger")
-    assert trigger["payload"]["summary"] == "ml/qwen WorseDraft: a < b"
-    assert trigger["payload"]["severity"] == "warning"
-    assert trigger["payload"]["custom_details"] == {"command": "mpctl rollback qwen"}
-    resolved = notify.shaped("pagerduty", {**EVENT, "finding": False, "reason": "Healthy"}, "KEY")
-    assert resolved == {"routing_key": "KEY", "event_action": "resolve", "dedup_key": trigger["dedup_key"]}
-    assert notify.shaped("pagerduty", {**EVENT, "type": "decision"}, "KEY") is None
 
 
 def test_a_receiver_that_refuses_an_event_is_named(server):

@@ -108,7 +108,7 @@ def test_a_directory_beside_the_manifest_is_a_path_and_is_read(cli, service):
     (folder / "config.json").write_text(json.dumps({**CONFIG, "target_hidden_size": 5120}))
     done = cli("preflight", "-f", service, "--spec", "eagle3", "--draft", "heads/own", "-o", "json")
     body = json.loads(done.out)
-    assert body["staging"] == {"mode": "present", "path": "heads/own"}
+    assert (body["staging"]["mode"], body["staging"]["path"]) == ("present", "heads/own")
     assert {one["id"]: one["verdict"] for one in body["match"]}["wrong-target"] == "ok"
 
 

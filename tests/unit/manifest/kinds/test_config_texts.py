@@ -59,27 +59,6 @@ spec:
   template:
     inference: {preset: {name: Qwen/Qwen3-8B}, config: "params"}
 """
-RAY = """\
-apiVersion: ray.io/v1
-kind: RayService
-metadata:
-  name: chat
-spec:
-  serveConfigV2: |@
-    applications:
-    - name: llms
-      import_path: ray.serve.llm:build_openai_app
-      args:
-        llm_configs:
-        - model_loading_config: {model_id: qwen, model_source: Qwen/Qwen3-8B}
-          engine_kwargs:
-            enforce_eager: true
-            gpu_memory_utilization: 0.75
-&
-          deployment_config: {max_ongoing_requests: 128}
-  rayClusterConfig:
-    headGroupSpec: {template: {spec: {containers: [{name: head, image: "rayproject/ray-llm:2.50.1"}]}}}
-"""
 
 
 @dataclass(frozen=True)
@@ -94,16 +73,13 @@ class Form:
         return self.text.replace("&\n", lines).replace("|@", f"|{chomping}").replace("\n", newline)
 
     def setting(self, text: str) -> dict | None:
-        """The setting as KAITO's start script, which makes a flag of each key and its value, or as Ray reads it."""
+        """The setting as KAITO's start script, which makes a flag of each key and its value."""
         first = next(yaml.safe_load_all(text))
-        if first["kind"] == "ConfigMap":
-            value = yaml.safe_load(first["data"]["inference_config.yaml"])["vllm"].get("speculative-config")
-            return None if value is None else json.loads(str(value))
-        (application,) = yaml.safe_load(first["spec"]["serveConfigV2"])["applications"]
-        return application["args"]["llm_configs"][0]["engine_kwargs"].get("speculative_config")
+        value = yaml.safe_load(first["data"]["inference_config.yaml"])["vllm"].get("speculative-config")
+        return None if value is None else json.loads(str(value))
 
 
-FORMS = {"Workspace": Form(CONFIG + WORKSPACE, 6), "InferenceSet": Form(CONFIG + SET, 6), "RayService": Form(RAY, 12)}
+FORMS = {"Workspace": Form(CONFIG + WORKSPACE, 6), "InferenceSet": Form(CONFIG + SET, 6)}
 
 
 @pytest.mark.parametrize("chomping", ["", "-", "+", "2"])
@@ -144,8 +120,6 @@ def test_any_setting_goes_in_and_out(kind, config, arguments, newline, chomping)
         ("Workspace", """speculative-config: '{"method": "suffix"}'"""),
         ("Workspace", """speculative_config: "{\\"method\\": \\"suffix\\"}"  # tried"""),
         ("Workspace", "speculative-config.method: suffix"),
-        ("RayService", "speculative_config: {method: suffix}"),
-        ("RayService", "speculative_config:\n  method: suffix"),
     ],
 )
 def test_a_setting_that_is_there_is_read_replaced_and_removed(kind, arguments):
@@ -162,8 +136,7 @@ def test_the_rest_of_the_arguments_is_known_to_the_checks():
     assert (command.get("max-model-len"), command.has("enable-chunked-prefill")) == ("131072", True)
 
 
-CHAT, RAY_CHAT = FORMS["Workspace"].written(), FORMS["RayService"].written()
-SECOND = "        - model_loading_config: {model_id: b}\n          engine_kwargs:\n            dtype: auto\n"
+CHAT = FORMS["Workspace"].written()
 
 
 @pytest.mark.parametrize(
@@ -188,26 +161,6 @@ SECOND = "        - model_loading_config: {model_id: b}\n          engine_kwargs
             CHAT.replace("name: chat\n", "name: chat\n  annotations: {kaito.sh/runtime: transformers}\n"),
             "kaito.sh/runtime says transformers",
         ),
-        (
-            RAY_CHAT.replace("          deployment_config", SECOND + "          deployment_config"),
-            "2 models are served",
-        ),
-        (
-            RAY_CHAT.replace("            enforce_eager: true\n            gpu_memory_utilization: 0.75\n", ""),
-            "missing",
-        ),
-        (RAY_CHAT.replace("engine_kwargs:\n", "engine_kwargs: {dtype: auto}\n          x:\n"), "no lines of their own"),
-        (RAY_CHAT.replace("        - model_loading_config: {", "        - models/a.yaml\n        - x: {"), "2 models"),
-        (RAY_CHAT.replace("enforce_eager: true", "speculative_config: 3"), "needs a JSON object"),
-        (RAY_CHAT.replace("enforce_eager: true", "enforce_eager: true\n            enforce_eager: 1"), "defined twice"),
-        (RAY_CHAT.replace("|", "&t |", 1) + "copy: *t\n", "cannot be edited as it is written"),
-        (RAY_CHAT.replace("Qwen/Qwen3-8B", "openai/whisper-large-v3"), "transcribes"),
-        (
-            RAY_CHAT.replace("eager: true", "eager: &a true\n            x: *a"),
-            "anchors and aliases in this text are not",
-        ),
-        (RAY_CHAT.replace("enforce_eager: true", "<<: {a: b}"), "merge keys"),
-        (RAY_CHAT.replace("enforce_eager: true", "enforce_eager: [a"), "not valid YAML"),
     ],
 )
 def test_what_cannot_be_changed_safely_is_refused_with_its_place(text, reason):
@@ -232,4 +185,4 @@ def test_a_workspace_that_tunes_or_has_pods_of_its_own_is_no_service():
 
 def test_dotted_keys_are_refused_where_they_would_mean_nothing():
     with pytest.raises(InputError, match="is written as JSON"):
-        load_one(RAY_CHAT, None).with_speculation(NGRAM, style="dotted")
+        load_one(CHAT, None).with_speculation(NGRAM, style="dotted")

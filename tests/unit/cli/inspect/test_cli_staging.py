@@ -1,6 +1,8 @@
-"""``mpctl stage`` and staged drafts: what to prepare, which modes are available, what a later change keeps."""
+"""``mpctl preflight -v`` and staged drafts: what to prepare, which modes are available, what a later change keeps."""
 
 from __future__ import annotations
+
+import json
 
 import pytest
 import yaml
@@ -10,7 +12,7 @@ DRAFT = ("--spec", "draft_model", "--draft", "Qwen/Qwen3-0.6B")
 
 
 def test_a_plan_says_why_and_what_stays(cli, service):
-    done = cli("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "--plan")
+    done = cli("preflight", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-v")
     assert done.code == 0
     for text in (
         "staging mode: storageUris",
@@ -24,17 +26,19 @@ def test_a_plan_says_why_and_what_stays(cli, service):
 
 
 def test_what_to_prepare_goes_to_kubectl(cli, service):
-    done = cli("stage", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
-    job = yaml.safe_load(done.out)
+    claim = ("preflight", "-f", service, "--spec", "eagle3", "--claim", "models", "--kserve", "0.15.2")
+    (job,) = json.loads(cli(*claim, "-o", "json").out)["staging"]["documents"]
     assert (job["kind"], job["apiVersion"]) == ("Job", "batch/v1")
+    printed = cli(*claim, "-v").out.partition("to apply:\n\n")[2].partition("\n\nthe change to the service:")[0]
+    assert yaml.safe_load(printed) == job
     image = cli(
-        *("stage", "-f", service, "--spec", "eagle3", "--kserve", "0.20"),
+        *("preflight", "-f", service, "--spec", "eagle3", "--kserve", "0.20", "-v"),
         *("--registry", "r.example/m", "--staging-mode", "oci"),
     )
-    assert image.out.startswith("# Before: hf download")
-    nothing = cli("stage", "-f", service, "--spec", "ngram")
-    assert (nothing.code, nothing.out) == (0, "")
-    assert "needs no second artifact" in nothing.err
+    assert "\n\n# Before: hf download" in image.out
+    nothing = cli("preflight", "-f", service, "--spec", "ngram", "-v")
+    assert nothing.code == 0
+    assert "staging mode" not in nothing.out
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_what_to_prepare_goes_to_kubectl(cli, service):
     ],
 )
 def test_a_mode_that_is_unavailable_is_refused_with_its_reason(cli, service, arguments, says):
-    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", *arguments)
     assert done.code == 2
     assert says in done.err
     assert "hint:" in done.err
@@ -65,7 +69,7 @@ def test_what_is_not_prepared_is_refused_until_it_is_said_to_be(cli, service):
 
 def test_a_copy_by_hand_is_refused_until_it_is_said_to_be_made(cli, service):
     gap = ("-f", service, "--spec", "eagle3", "--air-gapped", "--claim", "models")
-    assert "nothing has to be prepared" not in cli("stage", *gap).err
+    assert "nothing has to be prepared" not in cli("preflight", *gap, "-v").out
     done = cli("render", *gap)
     assert (done.code, done.out) == (9, "")
     assert "[draft-not-staged] copy " in done.err
@@ -98,7 +102,7 @@ def test_a_draft_that_is_staged_already_may_be_named_by_its_path(cli, service, w
     ],
 )
 def test_what_is_said_of_the_cluster_must_be_sensible(cli, service, arguments, says):
-    done = cli("stage", "-f", service, "--spec", "eagle3", *arguments)
+    done = cli("preflight", "-f", service, "--spec", "eagle3", *arguments)
     assert done.code == 2
     assert says in done.err
 
@@ -170,7 +174,7 @@ def test_a_revision_in_the_drafts_name_reaches_whoever_downloads_it(cli, way):
     ],
 )
 def test_names_that_cannot_be_are_refused(cli, arguments, says):
-    done = cli("stage", "-f", write(cli, SERVICE), *arguments)
+    done = cli("preflight", "-f", write(cli, SERVICE), *arguments)
     assert done.code == 2
     assert says in done.err
     assert "hint:" in done.err
