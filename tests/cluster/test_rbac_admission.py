@@ -41,7 +41,7 @@ SERVING = {
 
 def job(path="", value=None, *, pods=1):
     """A load Job of mpctl in which the field at ``path`` (below spec) has another value."""
-    document = copy.deepcopy(load_job(SERVING, "demo", "", "rollout", pods))
+    document = copy.deepcopy(load_job(SERVING, "demo", "", "rollout", "c0ffee", pods))
     del document["metadata"]["namespace"]
     *parents, last = path.split("/")
     target = document["spec"]

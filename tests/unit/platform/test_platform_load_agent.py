@@ -1,5 +1,6 @@
 """The load client's side in a pod, as a process with a bench client of a few lines."""
 
+import hashlib
 import http.server
 import json
 import random
@@ -71,6 +72,9 @@ def engine():
     server.server_close()
 
 
+OWNER = {"Authorization": "Bearer of the operator"}
+
+
 class Agent:
     """The process, and how to ask it."""
 
@@ -96,13 +100,20 @@ class Agent:
         with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as free:
             port = free.server_port
         self.process = subprocess.Popen(
-            [sys.executable, str(scripts / "agent.py"), str(port), idle_s],
+            [
+                sys.executable,
+                str(scripts / "agent.py"),
+                str(port),
+                idle_s,
+                hashlib.sha256(OWNER["Authorization"].encode()).hexdigest(),
+            ],
             cwd=self.work,
             env={"PYTHONPATH": str(modules.parent), "OPENAI_API_KEY": "somebody-else"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
-        self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60.0, trust_env=False)
+        address = f"http://127.0.0.1:{port}"
+        self.client = httpx.Client(base_url=address, headers=OWNER, timeout=60.0, trust_env=False)
 
     def until_ready(self):
         while True:
@@ -149,6 +160,30 @@ def test_a_block_is_sent_once_however_often_it_is_asked_for(agent, engine):
     assert agent.send("one", metrics, token="sk-1").json() == first.json()
     assert agent.sent() == [[2, "sk-1"]]
     assert looks == ["Bearer sk-1"] * 2
+
+
+FOREIGN = [{}, {"Authorization": "Bearer of eddie"}]
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+@pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
+@pytest.mark.parametrize("path", ["/ready", "/blocks/one", "/start/one", "/paced", "/clock"])
+def test_who_reaches_the_port_without_the_operators_secret_gets_nothing(agent, headers, method, path):
+    """The attack: a block posted through kubectl port-forward, whose key anyone can compute."""
+    address = str(agent.client.base_url.join(path))
+    body = {"arguments": ["--dataset-path=prompts.jsonl"], "prompts": ["hers"], "token": None, "metrics": None, "at": 0}
+    answer = httpx.request(method, address, headers=headers, json=body, trust_env=False)
+    assert answer.status_code == 403
+    assert agent.client.get("/blocks/one").status_code == 404
+    assert not (agent.work / "sent.jsonl").exists()
+
+
+def test_a_known_key_with_another_body_is_refused_and_its_block_stays(agent):
+    first = agent.send("one", None).json()
+    block = {"arguments": [], "prompts": ["other"], "token": None, "metrics": None, "held": False}
+    assert agent.client.post("/blocks/one", json=block).status_code == 409
+    assert agent.client.get("/blocks/one").json() == first
+    assert agent.sent() == [[2, None]]
 
 
 def test_a_held_block_sends_nothing_before_its_moment(agent, engine):
@@ -256,7 +291,8 @@ def test_it_ends_when_it_is_told_to(agent):
 @pytest.mark.parametrize("length", [str(2**40), "-1", "many", "²"])
 def test_a_request_that_is_too_large_is_refused_unread(agent, length):
     with socket.create_connection(("127.0.0.1", agent.client.base_url.port), timeout=30) as raw:
-        raw.sendall(b"POST /blocks/x HTTP/1.0\r\nContent-Length: %s\r\n\r\n" % length.encode("latin-1"))
+        owner = b"Authorization: %s" % OWNER["Authorization"].encode()
+        raw.sendall(b"POST /blocks/x HTTP/1.0\r\n%s\r\nContent-Length: %s\r\n\r\n" % (owner, length.encode("latin-1")))
         assert b" 413 " in raw.recv(100)
 
 

@@ -51,8 +51,11 @@ POD = {
 }
 
 
+OWNER = "c0ffee"
+
+
 def made(pod=POD, service="demo", scope="rollout"):
-    return load_job(pod, service, "chat", scope)
+    return load_job(pod, service, "chat", scope, OWNER)
 
 
 def spec_of(job):
@@ -138,6 +141,10 @@ def test_it_is_found_again_by_what_it_runs():
     assert is_same(as_stored(made()), new_one())
 
 
+def test_a_job_of_another_owner_is_another():
+    assert not is_same(as_stored(made()), new_one(load_job(POD, "demo", "chat", "rollout", "another")))
+
+
 @pytest.mark.parametrize("key", ["completions", "parallelism"])
 def test_a_job_of_more_pods_is_another(key):
     stored = as_stored(made())
@@ -146,13 +153,13 @@ def test_a_job_of_more_pods_is_another(key):
 
 
 def test_several_pods_have_an_index_and_prefer_nodes_of_their_own():
-    job = load_job(POD, "demo", "chat", "rollout", pods=3)
+    job = load_job(POD, "demo", "chat", "rollout", OWNER, pods=3)
     assert [job["spec"][key] for key in ("completionMode", "completions", "parallelism")] == ["Indexed", 3, 3]
     assert job["spec"]["backoffLimit"] == 0
     (spread,) = spec_of(job)["topologySpreadConstraints"]
     assert spread["labelSelector"]["matchLabels"] == job["spec"]["template"]["metadata"]["labels"]
     assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
-    assert is_same(as_stored(job), new_one(load_job(POD, "demo", "chat", "rollout", pods=3)))
+    assert is_same(as_stored(job), new_one(load_job(POD, "demo", "chat", "rollout", OWNER, pods=3)))
 
 
 def change_image(spec):
@@ -309,7 +316,7 @@ def test_the_scripts_are_in_the_command_and_no_other_object_decides_what_runs(tm
     ran = subprocess.run(
         [sys.executable, *with_agent(command, PROBE)[1:]], cwd=tmp_path, capture_output=True, check=True
     )
-    assert json.loads(ran.stdout) == [["8765", "900"], ["agent.py", "bench.py", "paced.py"]]
+    assert json.loads(ran.stdout) == [["8765", "900", OWNER], ["agent.py", "bench.py", "paced.py"]]
     assert len(json.dumps(command)) < 30_000
 
 

@@ -1,6 +1,7 @@
 """The load Job found, made, watched and removed, on objects in memory; its pod answers from this process."""
 
 import copy
+import hashlib
 import http.server
 import json
 import threading
@@ -15,6 +16,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.platform.http import HttpAnswer, NoAnswer
 from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
+from mpctl.platform.kubernetes.load_job import owner_secret
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
 from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
 from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
@@ -100,7 +102,7 @@ class Api:
 @pytest.fixture
 def pod_side():
     """What listens in the pod: remembers blocks; ``answers`` are given in turn."""
-    rows, answers = [], []
+    rows, answers, statuses, sent_by = [], [], [], []
 
     class Side(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
@@ -111,7 +113,8 @@ def pod_side():
 
         def do_POST(self):
             rows.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
-            self._tell(202, {})
+            sent_by.append(self.headers["Authorization"])
+            self._tell(statuses.pop(0) if statuses else 202, {})
 
         def _tell(self, status, record):
             if status is None:
@@ -125,17 +128,22 @@ def pod_side():
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Side)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}", asked=rows, answers=answers)
+    yield SimpleNamespace(
+        url=f"http://127.0.0.1:{server.server_port}", asked=rows, answers=answers, statuses=statuses, sent_by=sent_by
+    )
     server.shutdown()
     server.server_close()
 
 
 @pytest.fixture
-def world(pod_side, monkeypatch):
+def world(pod_side, monkeypatch, tmp_path):
     """An API and clients of it, each as a new command has one."""
+    owner_secret._key.cache_clear()
     api = Api()
     found = SimpleNamespace(pods=[{**POD, "status": {}}])
-    reader = SimpleNamespace(namespace="chat", isvc=lambda name: {}, workload=lambda isvc: found)
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
+    service = {"metadata": {"uid": "isvc-1"}}
+    reader = SimpleNamespace(namespace="chat", isvc=lambda name: service, workload=lambda isvc: found)
 
     def client(count=1):
         pods = LoadPods(api, reader, "demo", scope="rollout", count=count, sleep=lambda seconds: None)
@@ -225,6 +233,50 @@ def test_a_prepared_job_gets_no_prompt_and_is_replaced(world):
     (job,) = world.api.jobs.values()
     assert job["metadata"]["uid"] != uid
     assert "hostPID" not in job["spec"]["template"]["spec"]
+
+
+def owner_of(world):
+    """The digest in the command of the only Job."""
+    (job,) = world.api.jobs.values()
+    return job["spec"]["template"]["spec"]["containers"][0]["command"][-1]
+
+
+def test_every_request_brings_the_secret_whose_digest_alone_is_in_the_job(world):
+    world.side.answers.append(done())
+    send(world.client())
+    (authorization,) = world.side.sent_by
+    assert hashlib.sha256(authorization.encode()).hexdigest() == owner_of(world)
+    assert authorization.removeprefix("Bearer ") not in json.dumps(list(world.api.jobs.values()))
+
+
+def test_a_command_on_another_machine_does_not_know_the_secret_and_gets_a_new_job(world, monkeypatch, tmp_path):
+    world.client().prepare()
+    here = owner_of(world)
+    world.client().prepare()
+    assert (world.api.made, owner_of(world)) == (1, here)
+    owner_secret._key.cache_clear()
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "another"))
+    world.client().prepare()
+    assert owner_of(world) != here
+    (job,) = world.api.jobs.values()
+    assert job["metadata"]["uid"] == "u2"
+
+
+def test_a_state_directory_that_cannot_be_written_stops_no_measurement(world, monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path / "file"))
+    world.side.answers += [done()] * 2
+    client = world.client()
+    send(client)
+    send(client, key="rollout-1/other")
+    assert world.api.made == 1
+
+
+def test_a_block_that_another_client_sent_under_its_name_is_lost_and_not_taken(world):
+    world.side.statuses.append(409)
+    with pytest.raises(BlockLost, match="a pod has other requests under this block's name"):
+        send(world.client())
+    assert not world.api.jobs
 
 
 IMPOSTOR = {"containers": [{"name": "load", "image": "evil"}]}

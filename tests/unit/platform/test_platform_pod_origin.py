@@ -13,7 +13,7 @@ CONTROLLER = "kube-controller-manager"
 
 
 def job():
-    stored = as_stored(load_job(POD, "demo", "chat", "rollout"))
+    stored = as_stored(load_job(POD, "demo", "chat", "rollout", "c0ffee"))
     stored["metadata"]["creationTimestamp"] = CREATED
     return stored
 

@@ -6,10 +6,11 @@ itself goes from here to the engine's pod.
 
 ``POST /blocks/KEY`` takes ``{"arguments", "prompts", "token", "metrics"}``: the arguments of ``vllm bench serve`` (its
 data set is ``prompts.jsonl``, its result ``result.json`` in the working directory) and the engine's address for
-counters. A key that is known is not sent again, unless its block failed. ``GET /blocks/KEY?wait=S`` answers 202 while
-it runs, then ``{"result", "before", "after"}`` or ``{"error"}``: the engine's counters are read here, right around the
-block, so that a block is whole also for a command that was killed meanwhile and asks again. Such a command asks for
-every block whose record was not sealed, so all are kept that fit into ``KEPT_BYTES``.
+counters. A key that is known is not sent again, unless its block failed; with another body it is refused with 409.
+``GET /blocks/KEY?wait=S`` answers 202 while it runs, then ``{"result", "before", "after"}`` or ``{"error"}``: the
+engine's counters are read here, right around the block, so that a block is whole also for a command that was killed
+meanwhile and asks again. Such a command asks for every block whose record was not sealed, so all are kept that fit into
+``KEPT_BYTES``.
 
 A block with ``"held": true`` is a part of one that several pods send. Its client waits at a start barrier right before
 its first request. ``GET /start/KEY?wait=S`` answers 202 until it is there, then ``{"started"}``; ``POST /start/KEY``
@@ -17,12 +18,15 @@ with ``{"at"}`` releases it at that moment of this pod's clock, which ``GET /clo
 /paced`` and ``DELETE /paced`` start, ask and end the server of known timing. Without a request for ``IDLE`` seconds the
 process ends, and the Job is complete.
 
-``agent.py PORT IDLE``.
+``agent.py PORT IDLE OWNER``. OWNER is the sha256 of the ``Authorization`` header that every request has to bring: who
+may forward the port but does not know it gets 403, and keeps nothing alive.
 """
 
 from __future__ import annotations
 
 import gzip
+import hashlib
+import hmac
 import json
 import os
 import queue
@@ -109,23 +113,28 @@ class BlockRegister:
         self._barriers: dict[str, Barrier] = {}
         self._known: OrderedDict[str, bytes | None] = OrderedDict()  # compressed; None while it is sent
         self._failed: set[str] = set()
+        self._digests: dict[str, str] = {}  # of each block's body
         self._waiting: queue.Queue[tuple[str, dict[str, Any]]] = queue.Queue()
         self._changed = threading.Condition()
         self._paced: subprocess.Popen[str] | None = None
         self._port = ""
         threading.Thread(target=self._work, daemon=True).start()
 
-    def add(self, key: str, block: dict[str, Any]) -> None:
-        """Take a block on, unless it is known and did not fail."""
+    def add(self, key: str, block: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+        """Take a block on, unless it is known and did not fail; return status and answer."""
+        digest = hashlib.sha256(json.dumps(block, sort_keys=True).encode()).hexdigest()
         with self._changed:
             if key in self._known and key not in self._failed:
-                return
+                same = self._digests[key] == digest
+                return (202, {}) if same else (409, {"error": "another block has this key"})
             self._known[key] = None
+            self._digests[key] = digest
             self._failed.discard(key)
             if block.get("held"):
                 self._barriers[key] = Barrier()
             self.working += 1
         self._waiting.put((key, block))
+        return 202, {}
 
     def find(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
         """Return status and answer of a block after at most ``wait_s`` seconds."""
@@ -183,6 +192,7 @@ class BlockRegister:
                 return
             size -= length
             del self._known[key]
+            del self._digests[key]
             self._failed.discard(key)
             self._barriers.pop(key, None)
 
@@ -264,11 +274,13 @@ class AgentHandler(BaseHTTPRequestHandler):
     """The requests; see the module."""
 
     blocks: BlockRegister
+    owner: str
     protocol_version = "HTTP/1.0"  # a connection of its own each: so is a port-forward's
 
     def do_GET(self) -> None:
         """Ready, a block, its barrier, the clock, or the truth."""
-        self.blocks.used = time.monotonic()
+        if not self._is_owner():
+            return
         split = urlsplit(self.path)
         if split.path == "/ready":
             self._respond(200 if self.blocks.asked.loaded.is_set() else 503, {})
@@ -283,7 +295,8 @@ class AgentHandler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         """A block, its start, or a pace."""
-        self.blocks.used = time.monotonic()
+        if not self._is_owner():
+            return
         length = self.headers.get("Content-Length") or "0"
         if not length.isascii() or not length.isdecimal() or int(length) > REQUEST_BYTES:
             self._respond(413, {"error": f"a request has at most {REQUEST_BYTES // 2**20} MiB"})
@@ -298,13 +311,22 @@ class AgentHandler(BaseHTTPRequestHandler):
         elif self.path.startswith("/start/"):
             self._respond(*self.blocks.start(self.path.removeprefix("/start/"), float(body["at"])))
         else:
-            self.blocks.add(self.path.removeprefix("/blocks/"), body)
-            self._respond(202, {})
+            self._respond(*self.blocks.add(self.path.removeprefix("/blocks/"), body))
 
     def do_DELETE(self) -> None:
         """No pace."""
-        self.blocks.unpace()
-        self._respond(200, {})
+        if self._is_owner():
+            self.blocks.unpace()
+            self._respond(200, {})
+
+    def _is_owner(self) -> bool:
+        """Return whether the request is from the Job's operator; refuse it if not."""
+        sent = self.headers.get("Authorization") or ""
+        if hmac.compare_digest(hashlib.sha256(sent.encode()).hexdigest(), self.owner):
+            self.blocks.used = time.monotonic()
+            return True
+        self._respond(403, {"error": "this load client belongs to another command"})
+        return False
 
     def _respond(self, status: int, record: Any) -> None:
         packed = gzip.compress(json.dumps(record).encode(), compresslevel=3)
@@ -326,12 +348,13 @@ def end_when_idle(blocks: BlockRegister, idle_s: float) -> None:
     os._exit(0)
 
 
-def main(port: int, idle_s: float) -> None:
+def main(port: int, idle_s: float, owner: str) -> None:
     """Listen at once, load the client, work until the end."""
     # The first process of a container is not ended by a signal it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     name_the_distribution(Path.cwd() / "engine-alias")
     AgentHandler.blocks = blocks = BlockRegister()
+    AgentHandler.owner = owner
     server = ThreadingHTTPServer(("127.0.0.1", port), AgentHandler)
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -340,4 +363,4 @@ def main(port: int, idle_s: float) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), float(sys.argv[2]))
+    main(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3])

@@ -156,7 +156,9 @@ class JobClient:
     def _sent(self, name: str, blocks: Sequence[dict[str, Any]], limit: float, *, counted: bool) -> SentBlock:
         path = f"/blocks/{name}"
         for index, block in enumerate(blocks):
-            self._pods.ask(index, "POST", path, block)
+            status, _ = self._pods.ask(index, "POST", path, block)
+            if status == 409:
+                raise BlockLost(f"{self._pods.title}: a pod has other requests under this block's name")
         offsets = self._release(name, len(blocks)) if len(blocks) > 1 else [0.0]
         answers = [self._wait(index, path, block, limit) for index, block in enumerate(blocks)]
         first = last = answers[0]

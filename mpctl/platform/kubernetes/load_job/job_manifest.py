@@ -7,7 +7,8 @@ node selector, tolerations, user. It requests no GPU and has no service account 
 is not mounted.
 
 The scripts are in the Job's own command, which nobody can change: no other object decides what runs in the pod. Keys,
-prompts and addresses are in no object; they go to the pod through the API server's port-forward.
+prompts and addresses are in no object; they go to the pod through the API server's port-forward. The pod takes them
+from whoever knows the secret of a digest in its command.
 
 A field that no rule of admission names is refused, also one that a later Kubernetes adds. The API server's defaults are
 named.
@@ -77,16 +78,17 @@ _OWN_LABELS = (*("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def load_job(pod: Json, service: str, namespace: str, scope: str, pods: int = 1) -> dict[str, Any]:
+def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str, pods: int = 1) -> dict[str, Any]:
     """Return a new Job of ``pods`` pods like ``pod``, a ready pod of the service.
 
-    ``scope``: the work it is for; a bench next to a rollout has its own Job. The name ends at random, so nobody can
+    ``scope``: the work it is for; a bench next to a rollout has its own Job. ``owner``: digest of the authorization
+    that its pods ask for. The name ends at random, so nobody can
     prepare an object of that name; :func:`is_same` finds the Job again.
     """
     labels = labels_of(service, scope)
     # With a pod's index behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
-    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, labels, pods)}
+    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, labels, owner, pods)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -124,13 +126,13 @@ def labels_of(service: str, scope: str) -> dict[str, str]:
     return {**names.labels(service, names.LOAD), names.SCOPE_LABEL: scope}
 
 
-def _command(engine: Json) -> list[str]:
+def _command(engine: Json, owner: str) -> list[str]:
     """The agent's start, with its scripts: the engine's own python, else the one of the image's path."""
     command = str((engine.get("command") or [""])[0])
     python = command if "python" in command.rpartition("/")[2] else "python3"
     files = json.dumps({path.name: path.read_text(encoding="utf-8") for path in _FILES})
     packed = base64.b64encode(zlib.compress(files.encode(), level=9)).decode()
-    return [python, "-c", _LOADER, packed, str(PORT), str(IDLE_S)]
+    return [python, "-c", _LOADER, packed, str(PORT), str(IDLE_S), owner]
 
 
 def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
@@ -147,7 +149,7 @@ def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
     }
 
 
-def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]:
+def _pod_spec(pod: Json, labels: Mapping[str, str], owner: str, pods: int) -> dict[str, Any]:
     serving: Mapping[str, Any] = pod["spec"]
     engine = engine_container(serving["containers"])
     placed = placement_of(serving)
@@ -166,7 +168,7 @@ def _pod_spec(pod: Json, labels: Mapping[str, str], pods: int) -> dict[str, Any]
             {
                 "name": CONTAINER,
                 **{key: engine[key] for key in ("image", "imagePullPolicy") if key in engine},
-                "command": _command(engine),
+                "command": _command(engine, owner),
                 "workingDir": _WORK,
                 "env": [{"name": name, "value": value} for name, value in ENVIRONMENT.items()],
                 "resources": copy.deepcopy(LOAD_RESOURCES),

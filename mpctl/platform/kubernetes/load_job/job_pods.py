@@ -6,6 +6,7 @@ object holds a prompt or a key.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,6 +33,7 @@ from mpctl.platform.kubernetes.load_job.job_manifest import (
     load_job,
     pod_problem,
 )
+from mpctl.platform.kubernetes.load_job.owner_secret import owner_secret
 from mpctl.platform.kubernetes.pod_origin import foreign_reason, is_pod_of
 from mpctl.platform.kubernetes.service.conditions import UNSCHEDULABLE_S, is_ready
 from mpctl.platform.kubernetes.service.reader import ServiceReader
@@ -66,6 +68,7 @@ class LoadPods:
         self._forwards = Forwards(client, reader.namespace)
         self._name = self._uid = ""  # of the Job
         self._job: Json = {}  # as the API server stored it
+        self._authorization = ""  # of every request to its pods
         self._pods: list[str] = []  # their names, by index
         self._answered = False
 
@@ -82,7 +85,10 @@ class LoadPods:
         Raises:
             MpctlError: it cannot be created, or no pod serves whose image it could use.
         """
-        wanted = load_job(self._serving(), self._service, self._namespace, self._scope, self.count)
+        service, pod = self._serving()
+        self._authorization = "Bearer " + owner_secret(f"{service['metadata']['uid']}/{self._scope}")
+        owner = hashlib.sha256(self._authorization.encode()).hexdigest()
+        wanted = load_job(pod, self._service, self._namespace, self._scope, owner, self.count)
         for _ in range(_TRIES):
             usable = None
             for job in self._jobs():
@@ -135,15 +141,16 @@ class LoadPods:
     def _remove(self, job: Json) -> None:
         self._client.delete(JOB, job["metadata"]["name"], self._namespace, uid=job["metadata"]["uid"])
 
-    def _serving(self) -> Json:
+    def _serving(self) -> tuple[Json, Json]:
+        """Return the service and one of its pods, a ready one first."""
         isvc = self._reader.isvc(self._service)
         pods = [] if isvc is None else sorted(self._reader.workload(isvc).pods, key=lambda pod: not is_ready(pod))
-        if not pods:
+        if isvc is None or not pods:
             raise MpctlError(
                 f"service {self._namespace}/{self._service} has no pod to take the load client's image from",
                 hint=LOAD_LOCAL_HINT,
             )
-        return pods[0]
+        return isvc, pods[0]
 
     # Its pods
 
@@ -222,6 +229,7 @@ class LoadPods:
         return http.request(
             method,
             f"{target.url}{path}",
+            headers={"Authorization": self._authorization},
             json=body,
             seconds=_ANSWER_S,
             limit=_ANSWER_BYTES,
