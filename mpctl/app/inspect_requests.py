@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from mpctl.app.option import AboveZero, Duration, File, Numbers, Whole, group, option
+from mpctl.app.option import AboveZero, File, Numbers, Whole, group, option
 from mpctl.app.requests import TRAFFIC_CLASSES, SigningRequest, SpeculationRequest
 
 _speculation = partial(option, section="Speculation")
@@ -167,29 +167,6 @@ class ReportRequest:
     signing: SigningRequest = group(SigningRequest)
     policy_file: str | None = option(
         "--policy", type=File, metavar="FILE", help="Gate policy, YAML (default: the policy of the measurement)."
-    )
-
-
-@dataclass(frozen=True)
-class VerifyRequest:
-    """A signed verdict to verify."""
-
-    file: str = ""
-    keys: tuple[str, ...] = option(
-        "--key",
-        type=File,
-        multiple=True,
-        required=True,
-        metavar="FILE",
-        help="Public key, PEM; repeatable: any of them.",
-    )
-    service: str | None = option("-s", "--service", metavar="NAME", help="Service (default: the bundle's).")
-    offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
-    max_age_s: float | None = option(
-        "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
-    )
-    policy_file: str | None = option(
-        "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
     )
 
 

@@ -5,6 +5,7 @@ The module of a command is imported when the command is used.
 
 from __future__ import annotations
 
+from mpctl import annex
 from mpctl.app.option import Duration, File, Option
 
 TYPE_CHECKING = False
@@ -43,7 +44,7 @@ COMMANDS: Table = {
     "rbac": ("cluster:rbac", "Print the minimal roles for mpctl", "Inspect"),
     "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
     "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
-    "verify": ("inspect.report:verify", "Verify a signed verdict and the service it is about", "Inspect"),
+    "verify": ("mpctl.evidence.commands:verify", "Verify a signed verdict and the service it is about", "Inspect"),
     "plan": ("inspect.plan:plan", "Predict what speculation would bring, before anything is started", "Inspect"),
     "preflight": ("inspect.change:preflight", "Check a change without making it", "Inspect"),
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
@@ -112,20 +113,32 @@ SHARED = (
 
 
 def load_command(table: Table, name: str) -> click.Command:
-    """Import the module of a command."""
-    from importlib import import_module
+    """Import the module of a command.
 
-    module, _, attribute = table[name][0].partition(":")
-    command: click.Command = getattr(import_module(f"mpctl.cli.{module}"), attribute)
+    Raises:
+        InputError: it is one of an annex that is not part of this installation.
+    """
+    module, attribute = place_of(table, name)
+    if not annex.is_installed(module):
+        raise annex.absent(module)
+    command: click.Command = annex.load(module, attribute)
     return command
 
 
+def place_of(table: Table, name: str) -> tuple[str, str]:
+    """Module and attribute of a command; a module of an annex has its whole name."""
+    module, _, attribute = table[name][0].partition(":")
+    return module if module.startswith("mpctl.") else f"mpctl.cli.{module}", attribute
+
+
 def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """All commands with their paths, breadth first; imports every one."""
+    """All commands of this installation with their paths, breadth first; imports every one."""
     pending: list[tuple[tuple[str, ...], Table]] = [((), COMMANDS)]
     while pending:
         path, table = pending.pop(0)
         for name in table:
+            if not annex.is_installed(place_of(table, name)[0]):
+                continue
             command = load_command(table, name)
             below: Table | None = getattr(command, "table", None)
             if below is None:

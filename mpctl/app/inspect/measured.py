@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mpctl.app.bench.attest import attest, open_signer
 from mpctl.app.bench.recorded import FinishedRun, measured_by, read_run, rollouts_of
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
@@ -29,20 +28,25 @@ def find_source(place: Place, console: Console, run: str | None, service: str | 
     Raises:
         InputError: the file is no measurement, or the rollout is not found or measured nothing.
     """
-    if run is not None and _is_file(run):
+    if run is not None and is_file(run):
         measured = read_run(run)
         if not measured.blocks:
             raise InputError("has no measured block", file=run)
         return FinishedRun(measured)
-    return _find_rollout(open_session(place, console, service), run)[1]
+    return find_rollout(open_session(place, console, service), run)[1]
 
 
-def _is_file(run: str) -> bool:
+def is_file(run: str) -> bool:
+    """Return whether a run is named by the path of its file."""
     return run.endswith((".json", ".gz")) or "/" in run or Path(run).is_file()
 
 
-def _find_rollout(session: Session, run: str | None) -> tuple[Operation, FinishedRun]:
-    """Return the named rollout, else the last one that measured, with its measurement."""
+def find_rollout(session: Session, run: str | None) -> tuple[Operation, FinishedRun]:
+    """Return the named rollout, else the last one that measured, with its measurement.
+
+    Raises:
+        InputError: the rollout is not found or measured nothing.
+    """
     rollouts = rollouts_of(session)
     if run is not None:
         return _of_rollout(session, rollouts, run)
@@ -51,24 +55,6 @@ def _find_rollout(session: Session, run: str | None) -> tuple[Operation, Finishe
     if last is None:
         raise InputError(f"{session.title} has no rollout that measured", hint=_measures(session))
     return last
-
-
-def make_bundle(place: Place, console: Console, request: ReportRequest) -> str:
-    """Return the verdict of a rollout as a signed bundle.
-
-    Raises:
-        InputError: the rollout is not found, a file of a bench is named, or the key cannot be used.
-    """
-    signer = open_signer(request.signing)
-    if request.run is not None and _is_file(request.run):
-        raise InputError(
-            "a bundle is about a rollout of a service, which a file does not name",
-            file=request.run,
-            hint="name a rollout",
-        )
-    session = open_session(place, console, request.service)
-    operation, source = _find_rollout(session, request.run)
-    return attest(session, operation, source, signer)
 
 
 def _measures(session: Session) -> str:

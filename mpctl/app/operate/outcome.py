@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mpctl import commands
+from mpctl import annex, commands
 from mpctl.app.change.change import unified
-from mpctl.app.operate import telemetry
 from mpctl.app.requests import DryRun
 from mpctl.app.session.base import Session, who
 from mpctl.errors import GateRejected, InputError, MpctlError, RolledBack, Undecided
@@ -158,7 +157,8 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
         analysis = Analysis.of(run, operation.plan.policy)
         cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
         outcome = replace(outcome, run=run, cells=cells, figures=figures, verdict=verdict)
-    telemetry.export(session, operation, outcome.verdict, outcome.cells)
+    if export := annex.find("export"):
+        export(session, operation, outcome.verdict, outcome.cells)
     if operation.ending is Ending.ROLLED_BACK:
         return replace(outcome, restored=require_restored(context, operation))
     return outcome

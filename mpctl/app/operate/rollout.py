@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from mpctl.app.bench.attest import attest_promoted, open_signer
+from mpctl import annex
 from mpctl.app.bench.planned_rounds import (
     CALIBRATION_ROUNDS,
     calibration_noise,
@@ -51,7 +51,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     """
     console = session.console
     if request.signing.key is not None:
-        open_signer(request.signing)  # a key that cannot sign stops the rollout before it starts
+        annex.need("require-signer")(request.signing)  # a key that cannot sign stops the rollout before it starts
     workload = read_workload(request.measurement, loader_for(session))
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
@@ -117,7 +117,7 @@ def _execute(
         remember_files(plan.workload, request.measurement)
         outcome = carry_out(session, context, operation)
     if request.signing.key is not None and outcome.operation is not None:
-        attest_promoted(session, outcome.operation, request.signing, request.bundle)
+        annex.need("sign-promoted")(session, outcome.operation, request.signing, request.bundle)
     return outcome
 
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from mpctl.app.inspect_requests import ReportRequest, VerifyRequest
-from mpctl.cli.command import OUTPUT, command, formats_option
+from mpctl import annex
+from mpctl.app.inspect_requests import ReportRequest
+from mpctl.cli.command import command, formats_option
 from mpctl.cli.context import CliContext
 from mpctl.cli.printer import document
 from mpctl.errors import InputError
@@ -74,13 +75,13 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
     verdict of a rollout as signed in-toto statements, which mpctl verify and cosign read.
     """
     form = _choose_format(form, request.output_file)
-    from mpctl.app.inspect.measured import make_bundle, make_report, require_writable, write_report
+    from mpctl.app.inspect.measured import make_report, require_writable, write_report
 
     path = None if request.output_file in (None, "-") else Path(str(request.output_file))
     if path is not None:
         require_writable(path, force=request.force)
     if form == _SIGNED:
-        text = make_bundle(context.place, context.terminal, request)
+        text = annex.need("sign")(context.place, context.terminal, request)
     else:
         text = render(make_report(context.place, context.terminal, request), form)
     if path is None:
@@ -88,46 +89,6 @@ def report(context: CliContext, /, request: ReportRequest, *, form: str | None) 
         return
     write_report(path, text)
     context.terminal.note(f"wrote {path}")
-
-
-@command("verify", click.Argument(["file"], metavar="FILE"), VerifyRequest, OUTPUT)
-def verify(context: CliContext, /, request: VerifyRequest) -> None:
-    """Verify a signed verdict: its signature, its parts, its age and policy, and the live service.
-
-    \b
-    Examples:
-      mpctl verify verdict.intoto.jsonl --key cosign.pub
-      mpctl verify verdict.intoto.jsonl --key cosign.pub --max-age 30d --policy gate.yaml
-      mpctl verify verdict.intoto.jsonl --key cosign.pub --offline
-
-    FILE is what mpctl report -o attestation wrote. Exit code 0: the gate promoted, and the service is what was
-    promoted; 9: it does not verify, with the reason; 2: a file or key cannot be read.
-    """
-    from mpctl.app.bench.attest import verify as verify_bundle
-
-    attested = verify_bundle(context.place, context.terminal, request)
-    fields = {
-        "service": attested.service,
-        "operation": attested.operation,
-        "verdict": attested.verdict,
-        "openedAt": attested.opened.isoformat(),
-        "liveService": "not compared" if request.offline else "as promoted",
-        "unidentified": list(attested.unidentified),
-        "setting": attested.setting,
-    }
-    context.emit(
-        "Verification",
-        record=lambda: fields,
-        names=lambda: [attested.operation],
-        table=lambda _wide: _verified_text(fields),
-    )
-
-
-def _verified_text(fields: Mapping[str, Any]) -> str:
-    lines = [f"verified: the gate promoted {fields['operation']} of {fields['service']}, opened {fields['openedAt']}"]
-    lines += [f"live service: {fields['liveService']}"]
-    missing = ", ".join(fields["unidentified"])
-    return "\n".join([*lines, *([f"without a digest: {missing}"] if missing else [])])
 
 
 def render(measured: MeasuredReport, form: str) -> str:

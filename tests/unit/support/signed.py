@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from run_samples import make_run
 
-from mpctl.app.bench import attest as attestation
 from mpctl.app.bench.recorded import FinishedRun
 from mpctl.app.requests import SigningRequest
+from mpctl.evidence import bundle as attestation
 from mpctl.experiment.cell import Cell
 from mpctl.methods import Spec
 from mpctl.rollout.operation import Operation

@@ -19,13 +19,15 @@ from mpctl import bounded, commands
 from mpctl.app.bench.recorded import FinishedRun, measured_by
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy, write_whole
-from mpctl.app.inspect_requests import VerifyRequest
+from mpctl.app.inspect.measured import find_rollout, is_file
+from mpctl.app.inspect_requests import ReportRequest
 from mpctl.app.requests import SigningRequest
 from mpctl.app.session.base import Place, Session
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError, Refused
+from mpctl.evidence.requests import VerifyRequest
+from mpctl.evidence.statements import PAYLOAD_TYPE, Attested, Subjects, payload_of, read_statements, statements
 from mpctl.experiment.block import CANDIDATE
-from mpctl.report.attestation import PAYLOAD_TYPE, Attested, Subjects, payload_of, read_statements, statements
 from mpctl.report.build import build_report
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.revision import text_digest
@@ -58,6 +60,24 @@ def attest(session: Session, operation: Operation, source: FinishedRun, signer: 
     return "".join(f"{_signed(payload_of(statement), signer)}\n" for statement in unsigned)
 
 
+def make_bundle(place: Place, console: Console, request: ReportRequest) -> str:
+    """Return the verdict of a rollout as a signed bundle.
+
+    Raises:
+        InputError: the rollout is not found, a file of a bench is named, or the key cannot be used.
+    """
+    signer = open_signer(request.signing)
+    if request.run is not None and is_file(request.run):
+        raise InputError(
+            "a bundle is about a rollout of a service, which a file does not name",
+            file=request.run,
+            hint="name a rollout",
+        )
+    session = open_session(place, console, request.service)
+    operation, source = find_rollout(session, request.run)
+    return attest(session, operation, source, signer)
+
+
 def _promoted_text(session: Session, operation: Operation) -> str:
     """Return the digest of the manifest after the rollout, as the cluster stored it where it was promoted."""
     recorded = operation.result("record-promoted", RecordedRevision)
@@ -81,6 +101,16 @@ def attest_promoted(session: Session, operation: Operation, request: SigningRequ
         return
     check = commands.line("verify", path, "--key", "FILE", namespace=session.namespace)
     session.console.note(f"the signed verdict is in {path}; '{check}' verifies it")
+
+
+def require_signer(request: SigningRequest) -> None:
+    """Refuse a rollout whose verdict could not be signed, before it starts.
+
+    Raises:
+        InputError: the key cannot be used.
+        MpctlError: the library is not installed.
+    """
+    open_signer(request)
 
 
 def open_signer(request: SigningRequest) -> Signer:

@@ -8,8 +8,9 @@ from session import MemorySession
 from watched import ASKED
 from world import Behaviour
 
-from mpctl.app.operate import rollback, rollout, telemetry
+from mpctl.app.operate import rollback, rollout
 from mpctl.app.requests import RollbackRequest
+from mpctl.evidence import telemetry
 from mpctl.rollout.operation import Ending
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

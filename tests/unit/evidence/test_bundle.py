@@ -9,10 +9,10 @@ import random
 import pytest
 from signed import KINDS, SECRET, make_bundle, write_keys
 
-from mpctl.app.bench import attest as attestation
-from mpctl.app.inspect_requests import VerifyRequest
 from mpctl.app.requests import SigningRequest
 from mpctl.errors import InputError, Refused
+from mpctl.evidence import bundle as attestation
+from mpctl.evidence.requests import VerifyRequest
 from mpctl.experiment.cell import Cell
 
 

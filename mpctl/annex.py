@@ -1,0 +1,62 @@
+"""The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
+
+``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a row of the registry
+(``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation from which the folder
+of an annex was deleted works without what the annex adds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mpctl.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+# name -> module and function
+HOOKS = {
+    "require-signer": "mpctl.evidence.bundle:require_signer",
+    "sign-promoted": "mpctl.evidence.bundle:attest_promoted",
+    "sign": "mpctl.evidence.bundle:make_bundle",
+    "export": "mpctl.evidence.telemetry:export",
+}
+
+
+def find(name: str) -> Callable[..., Any] | None:
+    """The function behind a hook; None where its annex is not part of this installation."""
+    module, _, function = HOOKS[name].partition(":")
+    return load(module, function) if is_installed(module) else None
+
+
+def need(name: str) -> Callable[..., Any]:
+    """The function behind a hook.
+
+    Raises:
+        InputError: its annex is not part of this installation.
+    """
+    module, _, function = HOOKS[name].partition(":")
+    if not is_installed(module):
+        raise absent(module)
+    hook: Callable[..., Any] = load(module, function)
+    return hook
+
+
+def is_installed(module: str) -> bool:
+    """Whether the folder that a module belongs to is part of this installation."""
+    from importlib.util import find_spec
+
+    return find_spec(".".join(module.split(".")[:2])) is not None
+
+
+def absent(module: str) -> InputError:
+    """The error for a module of an annex that is not part of this installation."""
+    folder = "/".join(module.split(".")[:2])
+    return InputError(f"{folder} is not part of this installation", hint="install the whole mpctl package")
+
+
+def load(module: str, attribute: str) -> Any:
+    """Import a module and return what it has under a name."""
+    from importlib import import_module
+
+    return getattr(import_module(module), attribute)

@@ -1,0 +1,1 @@
+"""An annex: sign the verdict of a rollout, verify it, and export operations."""

@@ -1,0 +1,30 @@
+"""Requests of the annex."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mpctl.app.option import Duration, File, option
+
+
+@dataclass(frozen=True)
+class VerifyRequest:
+    """A signed verdict to verify."""
+
+    file: str = ""
+    keys: tuple[str, ...] = option(
+        "--key",
+        type=File,
+        multiple=True,
+        required=True,
+        metavar="FILE",
+        help="Public key, PEM; repeatable: any of them.",
+    )
+    service: str | None = option("-s", "--service", metavar="NAME", help="Service (default: the bundle's).")
+    offline: bool = option("--offline", type=bool, help="Do not compare with the live service.")
+    max_age_s: float | None = option(
+        "--max-age", type=Duration(), metavar="DURATION", help="Refuse older measurements."
+    )
+    policy_file: str | None = option(
+        "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
+    )
