@@ -41,7 +41,7 @@ class CliContext:
         if self._files is None:
             from mpctl.cli.settings_files import find_settings
 
-            self._files = find_settings()
+            self._files = find_settings(self.terminal.warn)
         return self._files
 
     @property

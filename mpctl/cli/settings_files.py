@@ -1,32 +1,31 @@
 """Settings files. Precedence: flag > environment > project file > user file > default.
 
-The project file is ``mpctl.yaml`` in this directory or the nearest one above; the user's is ``config.yaml`` in the
-XDG configuration directory. Both hold options by the names of their flags: the common ones at the top, every option of
-a command under the command's name. Within one file what stands under the command wins::
+The project file is ``mpctl.yaml`` (mpctl.cli.project_file says which, and what it may set); the user's is
+``config.yaml`` in the XDG configuration directory. Both hold options by the names of their flags: the common ones at
+the top, every option of a command under the command's name. Within one file what stands under the command wins::
 
-    platform: local
     timeout: 20m
     rollout:
       concurrency: 8
     local:
       up:
-        port: 8000
+        timeout: 5m
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from mpctl import commands
+from mpctl.cli.project_file import ALLOWED, LARGEST, decoded, read_project_file
 from mpctl.cli.registry import COMMANDS, every_command
 from mpctl.errors import InputError
 
-PROJECT_FILE = "mpctl.yaml"
 # Options that several commands have, and that may therefore stand at the top of a file.
 COMMON = (
     *("platform", "namespace", "context", "kubeconfig", "color", "verbose", "quiet", "debug"),
@@ -80,11 +79,19 @@ class SettingsFiles:
                     option = ".".join(key[len(path) :])
                     if option not in options:
                         _unknown(setting, option, options, f"{' '.join(path)} has no option of this name")
+        repeatable = {param.name for param in command.params if isinstance(param, click.Option) and param.multiple}
         return {
-            param: configured.value
+            param: _value(configured.value, repeatable=param in repeatable)
             for name, param in options.items()
             if (configured := self.find(path, name)) is not None
         }
+
+
+def _value(value: Any, *, repeatable: bool) -> Any:
+    """Return a setting as its option takes it: a list for a repeatable one, else a value or text with commas."""
+    if repeatable:
+        return value if isinstance(value, list | None) else [value]
+    return ",".join(map(str, value)) if isinstance(value, list) else value
 
 
 def options_of(command: click.Command) -> dict[str, str]:
@@ -97,36 +104,60 @@ def options_of(command: click.Command) -> dict[str, str]:
     return parameters
 
 
-def find_settings() -> SettingsFiles:
-    """The settings files in force.
+def find_settings(warn: Callable[[str], None]) -> SettingsFiles:
+    """The settings files in force; none with MPCTL_SETTINGS=none. ``warn``: told of a project file that is ignored.
 
     Raises:
-        InputError: one cannot be read, or sets what is no option.
+        InputError: one cannot be read, or sets what is no option or not allowed.
     """
-    return SettingsFiles(read_settings(path) for path in (project_file(), user_file()) if path is not None)
+    wanted = os.environ.get("MPCTL_SETTINGS")
+    if wanted not in (None, "", "none"):
+        raise InputError(f"{wanted!r} is not none", field="environment variable MPCTL_SETTINGS", hint="unset it")
+    if wanted == "none":
+        return SettingsFiles(())
+    files = []
+    user = user_file()
+    project = read_project_file(warn, user)
+    if project is not None:
+        settings = read_settings(*project)
+        _require_allowed(settings, user)
+        files.append(settings)
+    try:
+        with user.open("rb") as file:
+            files.append(read_settings(user, decoded(file.read(LARGEST + 1), user)))
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(user)) from error
+    return SettingsFiles(files)
 
 
-def project_file() -> Path | None:
-    """The nearest project file, or None."""
-    here = Path.cwd()
-    return next((p for d in (here, *here.parents) if (p := d / PROJECT_FILE).is_file()), None)
+def user_file() -> Path:
+    """The path of the user's file."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()) / "mpctl" / "config.yaml"
 
 
-def user_file() -> Path | None:
-    """The user's file, or None."""
-    base = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
-    path = Path(base) / "mpctl" / "config.yaml"
-    return path if path.is_file() else None
+def _require_allowed(settings: dict[Key, Setting], user: Path) -> None:
+    """Refuse what a project file may not choose. A name that no command has sets nothing; its command refuses it."""
+    for key, setting in settings.items():
+        if key[-1] not in ALLOWED and commands_with(key[-1]):
+            raise InputError(
+                "a project file may not set this: it is part of where, as whom or with what mpctl acts",
+                file=setting.file,
+                line=setting.line,
+                field=key[-1],
+                hint=f"put it into the user file, {user}",
+            )
 
 
-def read_settings(path: Path) -> dict[Key, Setting]:
-    """Read a settings file; keys below a command are checked when that command runs.
+def read_settings(path: Path, text: str) -> dict[Key, Setting]:
+    """Read the text of a settings file; keys below a command are checked when that command runs.
 
     Raises:
         InputError: the file is not a YAML mapping, or a top-level key is neither a command nor a common option.
     """
     settings: dict[Key, Setting] = {}
-    for key, setting in _read(path):
+    for key, setting in _read(text, str(path)):
         top = key[0]
         if top not in COMMANDS and (top not in COMMON or len(key) > 1):
             _unknown(setting, top, (*COMMON, *COMMANDS), "unknown setting")
@@ -140,35 +171,28 @@ def read_settings(path: Path) -> dict[Key, Setting]:
     return settings
 
 
-def _read(path: Path) -> Iterator[tuple[Key, Setting]]:
-    import yaml
+def _read(text: str, file: str) -> Iterator[tuple[Key, Setting]]:
+    """Yield the settings of a file, with the manifests' limits of depth and of what aliases repeat."""
+    from mpctl.manifest.text.yaml_tree import Mapping, Node, Scalar, Sequence, data, parse, resolve
 
-    try:
-        with path.open(encoding="utf-8") as file:
-            loader = yaml.SafeLoader(file)
-            root = loader.get_single_node()
-            if root is None:
-                return
-            if not isinstance(root, yaml.MappingNode):
-                raise InputError("must be a mapping of option names to values", file=str(path), line=1)
-            yield from _walk(loader, root, (), str(path))
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else None
-        raise InputError(f"not YAML: {error.problem}", file=str(path), line=line) from error
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise InputError(f"cannot be read: {error}", file=str(path)) from error
+    def walk(mapping: Mapping, above: Key) -> Iterator[tuple[Key, Setting]]:
+        for name, node in mapping.entries:
+            key = (*above, name.value.replace("-", "_"))
+            value = resolve(node)
+            if isinstance(value, Sequence) and not all(isinstance(resolve(item), Scalar) for item in value.items):
+                raise InputError("must be a value or a list of values", file=file, line=name.line, field=name.value)
+            if isinstance(value, Mapping) and value.entries:
+                yield from walk(value, key)
+            else:
+                yield key, Setting(None if isinstance(value, Mapping) else data(value), file, name.line)
 
-
-def _walk(loader: Any, node: Any, above: Key, file: str) -> Iterator[tuple[Key, Setting]]:
-    import yaml
-
-    for key_node, value_node in node.value:
-        key = (*above, str(loader.construct_object(key_node, deep=True)).replace("-", "_"))
-        line = key_node.start_mark.line + 1
-        if isinstance(value_node, yaml.MappingNode) and value_node.value:
-            yield from _walk(loader, value_node, key, file)
-        else:
-            yield key, Setting(loader.construct_object(value_node, deep=True), file, line)
+    roots: list[Node] = [document.root for document in parse(text, file)]
+    if len(roots) > 1:
+        raise InputError("expected one document", file=file, line=roots[1].line)
+    for root in roots:
+        if not isinstance(root, Mapping):
+            raise InputError("must be a mapping of option names to values", file=file, line=root.line)
+        yield from walk(root, ())
 
 
 def _unknown(setting: Setting, name: str, names: Iterable[str], message: str) -> NoReturn:

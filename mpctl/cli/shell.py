@@ -18,6 +18,7 @@ from mpctl.errors import EXIT_CODES, InputError
 _ENVIRONMENT = (
     ("MPCTL_<OPTION>", "value of any option, for example MPCTL_NAMESPACE or MPCTL_CONCURRENCY"),
     ("MPCTL_OUTPUT", "-o of every command except report and rbac, which have formats of their own"),
+    ("MPCTL_SETTINGS", "none: read neither the project file nor the user file"),
     ("MPCTL_STATE_DIR", "directory of local services and their history (default: mpctl in the XDG state directory)"),
     ("MPCTL_SIGNING_PASSWORD", "password of the key file of --sign-with"),
     ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector that operations are sent to, with mpctl[otel]"),
@@ -33,21 +34,38 @@ Two commands give some codes a meaning of their own:
 _CONFIG = """\
 Flag > environment > project file > user file > default.
 
-The project file is mpctl.yaml in this directory or the nearest one above; the user file is mpctl/config.yaml in the XDG
-configuration directory. Names are those of the options. Within a file, a setting of a command takes precedence over one
-at the top:
+The project file is mpctl.yaml in this directory or the nearest one above, up to the root of the repository or the home
+directory; the user file is mpctl/config.yaml in the XDG configuration directory. MPCTL_SETTINGS=none reads neither.
+Names are those of the options. Within a file, a setting of a command takes precedence over one at the top:
 
-  platform: local
   timeout: 20m
   rollout:
     concurrency: 8
   local:
     up:
-      port: 8000
+      timeout: 5m
 
 Allowed at the top: platform, namespace, context, kubeconfig, color, verbose, quiet, debug, output, timeout, yes and
-no-input; report and rbac do not read output. A wrong value is reported with its file and
-line, or its variable."""
+no-input; report and rbac do not read output. A wrong value is reported with its file and line, or its variable.
+
+A project file comes with its folder, which another user may have written. So it may set only:
+"""
+
+
+def config() -> str:
+    """Return the format of the settings files."""
+    import textwrap
+
+    from mpctl.cli.project_file import ALLOWED
+
+    allowed = textwrap.fill(", ".join(sorted(name.replace("_", "-") for name in ALLOWED)), 120, break_on_hyphens=False)
+    return paragraph(f"{_CONFIG}{allowed}.\n\n{_TRUST}")
+
+
+_TRUST = """\
+Everything else belongs into the user file: where, as whom, with which image, Secret, program or policy mpctl acts, and
+where it writes. The project file and each folder up to the root of the repository must belong to you or to root and be
+writable by no other user; else the file is ignored with a warning."""
 
 
 def output_formats() -> str:
@@ -71,7 +89,7 @@ def environment() -> str:
 TOPICS = {
     "exit-codes": (exit_codes, "Meaning of the exit codes"),
     "environment": (environment, "Environment variables"),
-    "config": (lambda: paragraph(_CONFIG), "Settings files and precedence"),
+    "config": (config, "Settings files and precedence"),
     "output": (output_formats, "Formats of results"),
 }
 

@@ -128,7 +128,7 @@ def test_a_cluster_is_asked_for_where_none_is_named(cli, command, place):
             cli.env(MPCTL_PLATFORM="kubernetes")
             done = cli(*words)
         case _:
-            cli.project("platform: kubernetes\n")
+            cli.user("platform: kubernetes\n")
             done = cli(*words)
     assert done.code == 2
     assert done.err == (

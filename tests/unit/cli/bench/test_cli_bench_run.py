@@ -95,7 +95,8 @@ def test_a_command_line_becomes_a_request(asked, arguments, request_):
 
 
 def test_variables_and_settings_files_become_a_request_too(cli, asked):
-    cli.project("bench:\n  run:\n    concurrency: [1, 4]\n    candidate: other\n")
+    cli.user("bench:\n  run:\n    candidate: other\n")
+    cli.project("bench:\n  run:\n    concurrency: [1, 4]\n")
     cli.env(MPCTL_REQUESTS="3")
     measurement = MeasurementRequest(requests=3, concurrency=(1, 4))
     assert asked() == BenchRequest(candidate="other", measurement=measurement)
