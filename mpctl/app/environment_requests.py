@@ -121,6 +121,12 @@ class WatchInstallRequest:
         help="Secret with the webhook's address in url.",
     )
     secrets: tuple[str, ...] = _secrets()
+    allow_from: tuple[str, ...] = option(
+        "--allow-from",
+        multiple=True,
+        metavar="NAMESPACE",
+        help="Let pods of this namespace read metrics and verdicts (default: no pod may); repeatable.",
+    )
     without: tuple[str, ...] = option(
         "--without",
         type=("podmonitor",),

@@ -160,7 +160,7 @@ def install(context: CliContext, /, request: WatchInstallRequest) -> None:
     \b
     Examples:
       mpctl watch install -n ml --image registry.example.com/mpctl@sha256:... | kubectl apply -f -
-      mpctl watch install -A --watch-policy watch.yaml --image registry.example.com/mpctl:0.4
+      mpctl watch install -A --watch-policy watch.yaml --image registry.example.com/mpctl:0.4 --allow-from monitoring
 
     Namespace, type SpeculationStatus, Deployment with two replicas and a Lease, ServiceAccount, roles, ConfigMap with
     the policy, NetworkPolicy, PodDisruptionBudget, PodMonitor. The roles change nothing unless the policy has
@@ -175,6 +175,11 @@ def install(context: CliContext, /, request: WatchInstallRequest) -> None:
         raise InputError("required", field="--namespace", hint="-n NAME, or -A for all namespaces")
     policy = "" if request.policy_file is None else read_file(request.policy_file, "--watch-policy")
     context.terminal.result(to_yaml(objects(replace(request, namespace=namespace), policy)))
+    if not request.allow_from:
+        context.terminal.note(
+            "the NetworkPolicy lets no pod read metrics and verdicts: add --allow-from with the namespace of "
+            "Prometheus, Argo Rollouts or Flagger"
+        )
     if "podmonitor" not in request.without:
         context.terminal.note(
             "the PodMonitor needs the Prometheus operator's definitions (kubectl get crd podmonitors.monitoring."

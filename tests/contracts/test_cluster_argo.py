@@ -92,8 +92,11 @@ def test_argo_and_flagger_read_every_state_of_a_verdict(analysis_cluster, namesp
             mpctl(*words, code=code)
 
         def shown(verdict=verdict, phase=phase):
-            with urllib.request.urlopen(f"http://{watch}{PAGE}", timeout=10) as answer:
-                body = json.load(answer)
+            try:
+                with urllib.request.urlopen(f"http://{watch}{PAGE}", timeout=10) as answer:
+                    body = json.load(answer)
+            except urllib.error.HTTPError:  # not read yet
+                return False
             return body["verdict"] == verdict and body["serves"] == (phase == "Successful")
 
         namespace.client.wait("the watch has read the ledger again", shown)

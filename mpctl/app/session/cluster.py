@@ -41,6 +41,7 @@ from mpctl.platform.kubernetes.api.kinds import (
 )
 from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
+from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
@@ -337,14 +338,26 @@ def _listed_services(
             objects = client.list(kind, namespace, labels=labels, fields=fields) or []
         except NotPermitted:
             continue
-        listed.append((kind, list(filter(SHAPES[kind.name].is_service, objects))))
+        listed.append((kind, objects))
     services = [
-        (metadata["namespace"], metadata["name"], kind)
-        for kind, items in listed
-        for metadata in (record["metadata"] for record in items)
-        if ARM_ANNOTATION not in (metadata.get("annotations") or {})
+        (record["metadata"]["namespace"], record["metadata"]["name"], kind)
+        for kind, records in listed
+        for record in records
+        if _is_service(kind, record)
     ]
     return None if kserve is None and not services else services
+
+
+def _is_service(kind: ObjectKind, record: Json) -> bool:
+    """Return whether an object is a service and no candidate of ours. One that cannot be read is none, and hides no
+    other."""
+    try:
+        metadata = record["metadata"]
+        named = isinstance(metadata["namespace"], str) and isinstance(metadata["name"], str)
+        candidate = ARM_ANNOTATION in (metadata.get("annotations") or {})
+        return named and not candidate and SHAPES[kind.name].is_service(record)
+    except (LookupError, TypeError, AttributeError):
+        return False
 
 
 def _without_kserve(client: Client, recorded: list[tuple[str, str]]) -> InputError:

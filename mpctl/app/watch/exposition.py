@@ -8,7 +8,7 @@ from typing import Any
 
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
 from mpctl.app.watch.watcher import WatchedService, Watcher
-from mpctl.errors import MpctlError
+from mpctl.errors import reason_of
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check
@@ -203,9 +203,9 @@ class Publisher:
                 if same:
                     self._writer.forget(*watched.key)
                 self._writer.write(*watched.key, status)
-            except MpctlError as error:
+            except Exception as error:  # noqa: BLE001  an odd answer on one object ends no watch of the others
                 self._writer.forget(*watched.key)
-                self._warn(f"status of {'/'.join(watched.key)} not written: {error.message}")
+                self._warn(f"status of {'/'.join(watched.key)} not written: {reason_of(error)}")
                 continue
             self._written[watched.key] = (now, status)
 
@@ -216,8 +216,8 @@ class Publisher:
         text = event.line.partition(": ")[2].partition(": ")[2]
         try:
             self._writer.tell(event.namespace, event.service, event.reason, text, event.at, warning=event.finding)
-        except MpctlError as error:
-            self._warn(f"event {event.reason} of {event.namespace}/{event.service} not written: {error.message}")
+        except Exception as error:  # noqa: BLE001  nothing that the watch does depends on an Event
+            self._warn(f"event {event.reason} of {event.namespace}/{event.service} not written: {reason_of(error)}")
 
     def _status(self, watched: WatchedService, before: dict[str, Any]) -> dict[str, Any]:
         assessment, facts = watched.assessment, watched.facts

@@ -35,6 +35,8 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
     if watched is not None:
         require_name(watched, "--namespace", dots=False)
     require_name(home, "--home", dots=False)
+    for space in request.allow_from:
+        require_name(space, "--allow-from", dots=False)
     _require_separate(request)
     policy = WatchPolicy.parse(policy_text, file=request.policy_file or "--watch-policy")
     subject = Subject("ServiceAccount", name, home)
@@ -53,7 +55,7 @@ def objects(request: WatchInstallRequest, policy_text: str) -> tuple[Json, ...]:
         make("v1", "ConfigMap", {"data": {_POLICY_FILE: policy_text}}),
         make("apps/v1", "Deployment", {"spec": _deployment(request)}),
         make("v1", "Service", {"spec": {"selector": _labels(name), "ports": [{"name": "metrics", "port": PORT}]}}),
-        make("networking.k8s.io/v1", "NetworkPolicy", {"spec": _network(name)}),
+        make("networking.k8s.io/v1", "NetworkPolicy", {"spec": _network(name, request.allow_from)}),
         make("policy/v1", "PodDisruptionBudget", {"spec": {"minAvailable": 1, "selector": _selector(name)}}),
         *([] if "podmonitor" in request.without else [make(*_POD_MONITOR, {"spec": _monitor(name)})]),
     )
@@ -166,13 +168,13 @@ def _selector(name: str) -> Json:
     return {"matchLabels": {"app.kubernetes.io/name": name}}
 
 
-def _network(name: str) -> Json:
-    """In: the metrics port. Out: everything, since neither the API server nor Prometheus has a fixed address."""
-    return {
-        "podSelector": _selector(name),
-        "policyTypes": ["Ingress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
-    }
+def _network(name: str, allowed: tuple[str, ...]) -> Json:
+    """In: the port of metrics and verdicts, from pods of the allowed namespaces alone. Kubernetes lets the node's own
+    probes in. Out: everything, since neither the API server nor Prometheus has a fixed address."""
+    pods = [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": space}}} for space in allowed]
+    rule = {"from": pods, "ports": [{"protocol": "TCP", "port": PORT}]}
+    # A rule with an empty list of sources would let everything in.
+    return {"podSelector": _selector(name), "policyTypes": ["Ingress"], "ingress": [rule] if pods else []}
 
 
 def _monitor(name: str) -> Json:

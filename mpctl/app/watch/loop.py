@@ -144,13 +144,13 @@ class Watch:
     @contextmanager
     def _listening(self) -> Iterator[None]:
         """Answer over HTTP, also while another watch leads."""
-        from mpctl.platform.prometheus import Listener
+        from mpctl.platform.listener import Listener
 
         if self._request.listen is None:
             yield
             return
 
-        verdicts = VerdictPages(self._open, time.monotonic)
+        verdicts = VerdictPages(self._open, time.monotonic, self._console.warn)
 
         def page(path: str, sent: bytes | None) -> tuple[int, str] | None:
             if path == "/metrics" and sent is None:
@@ -162,7 +162,8 @@ class Watch:
         listener = Listener(self._request.listen, page)
         self._console.note(f"/metrics, /healthz and /v1/services/NAME/verdict on {listener.address}")
         try:
-            yield
+            with verdicts.reading():
+                yield
         finally:
             listener.close()
 

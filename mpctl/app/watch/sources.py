@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from mpctl.app.session.base import Session
-from mpctl.errors import MpctlError
+from mpctl.errors import reason_of
 from mpctl.watch.reading import Reading
 
 _READERS, _LATE_READERS = 16, 4
@@ -76,10 +76,8 @@ def read_engines(
     def read_session(session: Session) -> Reading:
         try:
             counters = session.counters()
-        except MpctlError as error:
-            return Reading(monotonic(), {}, {session.name: error.message})
-        except Exception as error:  # noqa: BLE001  a fault of our own on one odd engine ends no watch of the others
-            return Reading(monotonic(), {}, {session.name: f"{type(error).__name__}: {error}"})
+        except Exception as error:  # noqa: BLE001  one odd engine ends no watch of the others
+            return Reading(monotonic(), {}, {session.name: reason_of(error)})
         return Reading(monotonic(), counters.engines, counters.failed, counters.wanted)
 
     readings = readers.read("counters", read_session, sessions)
@@ -96,8 +94,8 @@ def from_prometheus(url: str) -> CounterSource:
         now = monotonic()
         try:
             counters = prometheus.read(url)
-        except MpctlError as error:
-            return {(s.namespace, s.name): Reading(now, {}, {"": error.message}) for s in sessions}
+        except Exception as error:  # noqa: BLE001  an odd answer of Prometheus ends no watch
+            return {(s.namespace, s.name): Reading(now, {}, {"": reason_of(error)}) for s in sessions}
         readings = {}
         for session in sessions:
             pods = counters.get((session.namespace, session.name), {})

@@ -1,7 +1,7 @@
-"""The verdict of a service's last rollout, for pipelines that ask the watch over HTTP.
+"""The verdict of each service's last rollout, for pipelines that ask the watch over HTTP.
 
-It is read from the ledger when it is asked for, so that a watch that does not lead answers alike; an answer is kept for
-seconds, so that no requester loads the API server.
+Services, ledgers and live settings are read in the background, also while another watch leads, and a request is
+answered from that reading alone: no requester causes an API request. An answer older than its bound is none.
 """
 
 from __future__ import annotations
@@ -9,32 +9,109 @@ from __future__ import annotations
 import json
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from mpctl import bounded
 from mpctl.app.session.base import Session
-from mpctl.errors import MpctlError
+from mpctl.errors import reason_of
 from mpctl.experiment.run import API_VERSION
+from mpctl.methods import from_config
 from mpctl.rollout.operation import Ending, last_change, operations
-from mpctl.rollout.plan import Kind
+from mpctl.rollout.plan import Kind, Plan
 
 _FLAGGER = "/v1/flagger"
 _PATH = re.compile(r"/v1/services/(?:([^/]+)/)?([^/]+)/verdict")
-_KEPT_S = 5.0
 _VERDICTS = {Ending.PROMOTED: "promote", Ending.REJECTED: "refuse"}
 _NONE = {"verdict": "none", "serves": False}
+_LIST_S = 60.0  # between two listings of the services
+_READ_S, _READ_EACH_S = 10.0, 0.25  # between two readings of a service, at least; of many so much each
+_OLDEST_S, _OLDEST_EACH_S = 60.0, 0.5  # age of an answer, at most
+_TURN_S = 1.0
 
+Key = tuple[str, str]
 Answer = tuple[int, dict[str, Any]]
 
 
-class VerdictPages:
-    """``sessions``: opens the services of the watch."""
+@dataclass
+class _ServiceVerdict:
+    """A service and its verdict as last read; ``tried_at``: the last reading, also one that failed."""
 
-    def __init__(self, sessions: Callable[[], Sequence[Session]], monotonic: Callable[[], float]) -> None:
-        self._sessions, self._monotonic = sessions, monotonic
-        self._lock = threading.Lock()
-        self._answers: dict[tuple[str, str], tuple[float, Answer]] = {}
+    session: Session
+    tried_at: float | None = None
+    read: tuple[float, dict[str, Any]] | None = None  # time and record, replaced together
+    problem: str = ""  # that was reported
+
+
+class VerdictPages:
+    """``sessions`` opens the services; ``warn`` gets what cannot be read."""
+
+    def __init__(
+        self,
+        sessions: Callable[[], Sequence[Session]],
+        monotonic: Callable[[], float],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._sessions, self._monotonic, self._warn = sessions, monotonic, warn
+        self._listed_at: float | None = None
+        self._services: dict[Key, _ServiceVerdict] | None = (
+            None  # replaced as a whole: requests read it in other threads
+        )
+        self._list_problem = ""
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read in the background."""
+        stop = threading.Event()
+
+        def read() -> None:
+            while not stop.wait(_TURN_S):
+                self.read_due()
+
+        threading.Thread(target=read, name="verdicts", daemon=True).start()
+        try:
+            yield
+        finally:
+            stop.set()
+
+    def read_due(self) -> None:
+        """List the services and read those whose verdict gets old; a service that cannot be read stops no other."""
+        if self._listed_at is None or self._monotonic() - self._listed_at >= _LIST_S:
+            self._list()
+        services = self._services or {}
+        wait_s = max(_READ_S, _READ_EACH_S * len(services))
+        for key, service in services.items():
+            if service.tried_at is None or self._monotonic() - service.tried_at >= wait_s:
+                self._read(key, service)
+
+    def _list(self) -> None:
+        self._listed_at = self._monotonic()
+        try:
+            sessions = {(session.namespace, session.name): session for session in self._sessions()}
+        except Exception as error:  # noqa: BLE001  the services that were listed before stay
+            problem = reason_of(error)
+            if problem != self._list_problem:
+                self._warn(f"verdicts: services cannot be listed: {problem}")
+            self._list_problem = problem
+            return
+        self._list_problem, before = "", self._services or {}
+        self._services = {key: before.get(key) or _ServiceVerdict(session) for key, session in sessions.items()}
+        for key, service in self._services.items():
+            service.session = sessions[key]
+
+    def _read(self, key: Key, service: _ServiceVerdict) -> None:
+        service.tried_at = self._monotonic()
+        try:
+            record = verdict_record(service.session)
+        except Exception as error:  # noqa: BLE001  the last verdict holds until it is too old
+            problem = reason_of(error)
+            if problem != service.problem:
+                self._warn(f"verdict of {'/'.join(key)} cannot be read: {problem}")
+            service.problem = problem
+            return
+        service.read, service.problem = (service.tried_at, record), ""
 
     def page(self, path: str, sent: bytes | None) -> tuple[int, str] | None:
         """Answer ``GET /v1/services/[NAMESPACE/]NAME/verdict`` with JSON, and ``POST /v1/flagger`` with the body of
@@ -51,33 +128,28 @@ class VerdictPages:
         return status, json.dumps(body) + "\n"
 
     def _verdict(self, namespace: str, name: str) -> Answer:
-        with self._lock:
-            read_at, answer = self._answers.get((namespace, name), (None, None))
-            now = self._monotonic()
-            if read_at is None or answer is None or now - read_at > _KEPT_S:
-                answer = self._read(namespace, name)
-                self._answers = {key: old for key, old in self._answers.items() if now - old[0] <= _KEPT_S}
-                self._answers[namespace, name] = now, answer
-            return answer
-
-    def _read(self, namespace: str, name: str) -> Answer:
-        try:
-            matches = [s for s in self._sessions() if s.name == name and namespace in ("", s.namespace)]
-            if len(matches) == 1:
-                return 200, verdict_record(matches[0])
-        except MpctlError as error:
-            return 503, {"error": error.message}
-        if matches:
-            return 409, {"error": f"namespace of {name} needed: {', '.join(sorted(s.namespace for s in matches))}"}
-        return 404, {"error": f"service {name} not found among those watched"}
+        """Answer from what was read. A wrong or ambiguous name learns of no service."""
+        services = self._services
+        if services is None:
+            return 503, {"error": "no service was read yet"}
+        matches = [service for key, service in services.items() if key[1] == name and namespace in ("", key[0])]
+        if len(matches) != 1:
+            return 404, {"error": "no such service is watched; a name in several namespaces needs its namespace"}
+        if (read := matches[0].read) is None:
+            return 503, {"error": "the service was not read yet"}
+        age_s = self._monotonic() - read[0]
+        if age_s > max(_OLDEST_S, _OLDEST_EACH_S * len(services)):
+            return 503, {"error": f"the service was last read {age_s:.0f} s ago"}
+        return 200, {**read[1], "readSecondsAgo": round(age_s, 1)}
 
 
 def verdict_record(session: Session) -> dict[str, Any]:
     """Return the verdict of a service's last rollout: ``verdict`` is promote, refuse, undecided (which an unfinished or
-    failed rollout is, too), or none without a rollout; ``serves``: its candidate is the service now.
+    failed rollout is, too), or none without a rollout; ``serves``: its candidate is the service now, by the ledger and
+    by the speculative setting of the live service.
 
     Raises:
-        MpctlError: the ledger cannot be read.
+        MpctlError: the ledger or the service cannot be read.
     """
     entries = session.store.entries()
     rollouts = [op for op in operations(entries) if op.plan.kind is Kind.ROLLOUT and op.plan.workload]
@@ -85,17 +157,24 @@ def verdict_record(session: Session) -> dict[str, Any]:
     if not rollouts:
         return {**head, **_NONE}
     newest, last = rollouts[-1], last_change(entries)
+    promoted = newest.ending is Ending.PROMOTED and last is not None and last.id == newest.id
     return {
         **head,
         "operation": newest.id,
         "verdict": _VERDICTS.get(newest.ending, "undecided") if newest.ending else "undecided",
-        "serves": newest.ending is Ending.PROMOTED and last is not None and last.id == newest.id,
+        "serves": promoted and _is_live(session, newest.plan),
         "speculation": newest.plan.spec_text,
         "baseline": newest.plan.baseline_text,
         "openedAt": newest.opened_at,
         "closedAt": newest.closed_at or None,
         "planDigest": newest.plan.digest(),
     }
+
+
+def _is_live(session: Session, plan: Plan) -> bool:
+    """Return whether the live service has the setting that the plan promoted."""
+    config: dict[str, Any] | None = session.service().speculation()
+    return plan.spec is not None and from_config(config) == plan.spec
 
 
 def _service_of(hook: bytes) -> tuple[str, str]:

@@ -7,10 +7,11 @@ is under way is not judged meanwhile.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from mpctl import commands
@@ -24,7 +25,7 @@ from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
 from mpctl.app.watch.stale import Trainings
 from mpctl.drafts.refresh import StaleDraft
-from mpctl.errors import MpctlError
+from mpctl.errors import MpctlError, reason_of
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, CHANGES, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
@@ -68,6 +69,7 @@ class WatchedService:
     finding: Signal | None = None
     found_at: float = 0.0  # when the finding began; the confirmation time of an action counts from it
     is_read: bool = False  # its ledger was read, once at least
+    fault: str = ""  # of the watch's own on this service, as last reported
     announced: bool = False  # its first judgement was reported, or was not worth an event
     reported: Signal | None = None  # the signal of the last event
     unpaid: bool = False  # that event said that speculation costs more than it gains
@@ -154,25 +156,45 @@ class Watcher:
         """Read, judge and decide once; ``acts``: carry out what was decided."""
         self._list()
         free = [w for w in self.watched.values() if w.acting is None or w.acting.done()]
-        self._read_all_facts(free)
+        facts = self._read_due_facts(free)
         readings = self._source([w.session for w in free], self.readers, self._monotonic)
-        for watched in free:
+
+        def judge(watched: WatchedService) -> None:
+            if watched.key in facts:
+                self._accept_facts(watched, facts[watched.key])
             self._end_action(watched)
             self._judge(watched, readings.get(watched.key) or Reading(self._monotonic()))
-        for watched in free:
-            self._decide(watched, acts=acts)
+
+        judged = [watched for watched in free if self._succeeds(judge, watched)]
+        for watched in judged:
+            if self._succeeds(partial(self._decide, acts=acts), watched):
+                watched.fault = ""
         self.rounds += 1
+
+    def _succeeds(self, step: Callable[[WatchedService], None], watched: WatchedService) -> bool:
+        """Carry out a step on a service. A fault, such as a bug that an odd answer meets, makes this service blind, is
+        reported once, and ends the watch of no other service. A lost Lease ends the watch before its next round."""
+        try:
+            step(watched)
+        except Exception as error:  # noqa: BLE001
+            text = f"the watch failed on this service: {reason_of(error)}"
+            watched.assessment, watched.decision = Assessment(Signal.BLIND, text), WatchDecision(WatchAct.NOTHING, text)
+            if text != watched.fault:
+                self._emit_event(watched, "error", "WatchFailed", text, finding=True)
+            watched.fault = text
+            return False
+        return True
 
     def _list(self) -> None:
         if self._listed_at is not None and self._monotonic() - self._listed_at < _REFRESH_S:
             return
         try:
             services = {(s.namespace, s.name): s for s in self._services()}
-        except MpctlError as error:
-            if self._listed_at is None:  # a wrong name or option, not a lost API server
+        except Exception as error:
+            if self._listed_at is None and isinstance(error, MpctlError):  # a wrong name or option, not an odd answer
                 raise
             self._listed_at = self._monotonic()
-            self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", error.message))
+            self._emit(WatchEvent(self._time(), "-", "-", "error", "NotListed", reason_of(error)))
             return
         self._listed_at = self._monotonic()
         for key in self.watched.keys() - services.keys():
@@ -190,11 +212,11 @@ class Watcher:
         watched.session, watched.state, watched.guard, watched.read_at = session, State(), Guard(), None
         return watched
 
-    def _read_all_facts(self, free: Sequence[WatchedService]) -> None:
+    def _read_due_facts(self, free: Sequence[WatchedService]) -> Mapping[Key, LedgerFacts | str]:
+        """Return the facts of the services that are due, or why they cannot be read."""
         due = [watched for watched in free if self._is_due(watched)]
         facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
-        for watched in due:
-            self._accept_facts(watched, facts.get(watched.key, self._late))
+        return {watched.key: facts.get(watched.key, self._late) for watched in due}
 
     @property
     def _late(self) -> str:
@@ -209,10 +231,8 @@ class Watcher:
         """Return the facts, or why they cannot be read."""
         try:
             return read_facts(session, self.policy, self.trainings)
-        except MpctlError as error:
-            return f"the ledger cannot be read: {error.message}"
-        except Exception as error:  # noqa: BLE001  a fault of our own on one odd object ends no watch of the others
-            return f"the ledger cannot be read: {type(error).__name__}: {error}"
+        except Exception as error:  # noqa: BLE001  one odd object ends no watch of the others
+            return f"the ledger cannot be read: {reason_of(error)}"
 
     def _accept_facts(self, watched: WatchedService, facts: LedgerFacts | str) -> None:
         if isinstance(facts, str):  # judged by what was read last, and left alone

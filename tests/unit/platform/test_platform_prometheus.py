@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -13,10 +11,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from mpctl.app.watch.sources import from_prometheus
-from mpctl.errors import InputError, MpctlError
+from mpctl.errors import MpctlError
 from mpctl.experiment.counters import Counters
 from mpctl.platform import notify, prometheus
-from mpctl.platform.prometheus import Listener
 from mpctl.watch.reading import window_between
 
 
@@ -97,6 +94,41 @@ def test_one_answer_serves_all_services_and_a_missing_one_is_named(server):
     assert (found["ml", "other"].engines, found["ml", "other"].at) == ({}, 5.0)
 
 
+def paths_of(value, path=()):
+    """The path of every value in a JSON object."""
+    yield path
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield from paths_of(inner, (*path, key))
+
+
+ODD = (None, [], {}, "x", -1, 1e999, True)
+
+
+@pytest.mark.parametrize("path", list(paths_of(VECTOR[0])), ids=str)
+def test_an_odd_series_of_one_service_hides_no_other(server, path):
+    healthy = [series(name, value, inference_service="other") for name, value in (("vllm:generation_tokens_total", 7),)]
+    services = [Named("ml", "qwen"), Named("ml", "other")]
+    for odd in ODD:
+        changed = {"series": json.loads(json.dumps(VECTOR[0]))}
+        target = changed
+        for key in ("series", *path)[:-1]:
+            target = target[key]
+        target[("series", *path)[-1]] = odd
+        server.body = json.dumps({"status": "success", "data": {"result": [changed["series"], *healthy]}})
+        with ThreadPoolExecutor(1) as readers:
+            found = from_prometheus(server.url)(services, readers, lambda: 5.0)
+        assert found["ml", "other"].engines["qwen-a"].generation_tokens == 7.0
+        assert found["ml", "other"].failed == {}
+
+
+def test_a_series_without_a_value_is_named_with_its_pod():
+    read = prometheus.counters_of([{**VECTOR[0], "value": []}])
+    assert read["ml", "qwen"] == {
+        "qwen-a": "a series of Prometheus cannot be read: IndexError: list index out of range"
+    }
+
+
 @pytest.mark.parametrize(
     ("status", "body"),
     [
@@ -104,6 +136,8 @@ def test_one_answer_serves_all_services_and_a_missing_one_is_named(server):
         (503, "{}"),
         (200, '{"status": "error", "error": "too slow"}'),
         (200, '{"status":"success","data":{}}'),
+        (200, '{"status":"success","data":[]}'),
+        (200, '{"status":"success","data":{"result":1}}'),
     ],
 )
 def test_an_unusable_answer_leaves_every_service_blind(server, status, body):
@@ -139,25 +173,3 @@ def test_a_receivers_url_is_a_secret_that_no_message_shows(server, status):
         notify.post(f"http://user:PLANTED@127.0.0.1:{port}/services/PLANTED?token=PLANTED", {})
     assert caught.value.message.startswith(f"http://127.0.0.1:{port}")
     assert "PLANTED" not in f"{caught.value.message}{caught.value.hint}"
-
-
-def test_a_listener_answers_its_pages_and_frees_its_port():
-    pages = {("/healthz", None): (200, "ok\n"), ("/v1/flagger", b"{}"): (403, '{"verdict": "none"}\n')}
-    listener = Listener("127.0.0.1:0", lambda path, sent: pages.get((path, sent)))
-    try:
-        with urllib.request.urlopen(f"http://{listener.address}/healthz", timeout=5) as answer:
-            assert answer.read() == b"ok\n"
-        with pytest.raises(urllib.error.HTTPError, match="404"):
-            urllib.request.urlopen(f"http://{listener.address}/other", timeout=5)
-        with pytest.raises(urllib.error.HTTPError, match="403") as refused:
-            urllib.request.urlopen(f"http://{listener.address}/v1/flagger", data=b"{}", timeout=5)
-        assert refused.value.headers["Content-Type"] == "application/json"
-        assert json.loads(refused.value.read()) == {"verdict": "none"}
-        with pytest.raises(urllib.error.HTTPError, match="413"):
-            urllib.request.urlopen(f"http://{listener.address}/v1/flagger", data=b"x" * 70_000, timeout=5)
-    finally:
-        listener.close()
-    Listener(listener.address, lambda *_: None).close()
-    for wrong in ("9464", "host:", "127.0.0.1:99999"):
-        with pytest.raises(InputError, match="--listen"):
-            Listener(wrong, lambda *_: None)

@@ -175,7 +175,8 @@ class Client:
             if answer.code == 404:
                 return None
             page = json_object(answer.body)
-            objects += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in page.get("items") or []]
+            items = [item for item in page.get("items") or [] if isinstance(item, Mapping)]
+            objects += [{"apiVersion": kind.api_version, "kind": kind.name, **item} for item in items]
             query["continue"] = str((page.get("metadata") or {}).get("continue") or "")
             if not query["continue"]:
                 return objects

@@ -149,3 +149,19 @@ def test_named_secrets_alone_are_readable_and_that_of_sentinels_writable():
     (rule,) = [rule for rule in rules(found) if "secrets" in rule["resources"]]
     assert (rule["resourceNames"], sorted(rule["verbs"])) == (["mpctl-sentinels"], ["get", "patch"])
     assert not [rule for rule in rules(made()) if "secrets" in rule["resources"]]
+
+
+def ingress(**changes):
+    return made(**changes)["NetworkPolicy", "mpctl-watch-ml"]["spec"]["ingress"]
+
+
+def test_no_pod_reaches_metrics_and_verdicts_but_those_of_named_namespaces():
+    assert ingress() == []
+    (rule,) = ingress(allow_from=("monitoring", "flagger-system"))
+    assert rule["ports"] == [{"protocol": "TCP", "port": 9464}]
+    assert [source["namespaceSelector"]["matchLabels"] for source in rule["from"]] == [
+        {"kubernetes.io/metadata.name": "monitoring"},
+        {"kubernetes.io/metadata.name": "flagger-system"},
+    ]
+    with pytest.raises(InputError, match="--allow-from"):
+        made(allow_from=("*",))
