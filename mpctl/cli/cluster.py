@@ -104,7 +104,7 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
     Without --cluster-wide: a Role in the namespace of -n, a ClusterRole for what lies outside of it (nodes, devices),
     and a Role in KServe's namespace for the doctor.
     """
-    from mpctl.app.cluster.rbac import exposed_accounts, list_calls, make_roles
+    from mpctl.app.cluster.rbac import list_calls, make_roles, subject_warnings
 
     if calls:
         context.output = form or "table"
@@ -114,7 +114,7 @@ def rbac(context: CliContext, /, request: RbacRequest, *, calls: bool, form: str
         raise InputError("roles are printed as yaml or json", field="--output", hint="--calls prints a table")
     request = replace(request, namespace=context.shared["namespace"])
     context.terminal.result(_manifests(make_roles(request), form or "yaml"))
-    for warning in exposed_accounts(request):
+    for warning in subject_warnings(request):
         context.terminal.warn(warning)
     if not request.bind_to:
         context.terminal.note("roles only; --to user:NAME or group:NAME also prints their bindings")

@@ -7,7 +7,7 @@ from typing import Any
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.access.calls import CallRow, needs
-from mpctl.platform.kubernetes.access.rbac import admission_policies, require_name, roles, subject_of
+from mpctl.platform.kubernetes.access.rbac import Subject, admission_policies, require_name, roles, subject_of
 from mpctl.platform.kubernetes.load_job.job_manifest import KINDS, VARIABLES, job_rules
 
 
@@ -53,14 +53,33 @@ def make_roles(request: RbacRequest) -> tuple[dict[str, Any], ...]:
     return (*manifests, *admission_policies(namespace, subjects, job_rules=rules, job_variables=VARIABLES))
 
 
-def exposed_accounts(request: RbacRequest) -> tuple[str, ...]:
-    """Return who may act as an operator besides those named: Kubernetes' role edit makes tokens of service accounts."""
-    subjects = [subject_of(text) for text in request.bind_to] if request.role == "operator" else []
-    return tuple(
-        f"whoever has the role edit in namespace {s.namespace} can act as service account {s.name}"
-        for s in dict.fromkeys(subjects)
-        if s.kind == "ServiceAccount"
-    )
+_EVERYONE = {
+    "system:authenticated": "every user and service account of the cluster",
+    "system:unauthenticated": "everyone who reaches the API server, without a credential",
+    "system:anonymous": "everyone who reaches the API server, without a credential",
+    "system:serviceaccounts": "every service account of the cluster",
+}
+
+
+def subject_warnings(request: RbacRequest) -> tuple[str, ...]:
+    """Return who gets the role in addition to those that its user may mean."""
+    subjects = dict.fromkeys(subject_of(text) for text in request.bind_to)
+    return tuple(filter(None, (_warning(subject, request.role) for subject in subjects)))
+
+
+def _warning(subject: Subject, role: str) -> str:
+    if subject.kind == "ServiceAccount":  # Kubernetes' role edit creates tokens of service accounts
+        text = f"whoever has the role edit in namespace {subject.namespace} can act as service account {subject.name}"
+        return text if role == "operator" else ""
+    name, subject_name = subject.name, f"{subject.kind.lower()} {subject.name}"
+    if name in _EVERYONE:
+        return f"{subject_name} is {_EVERYONE[name]}: all of them get the role {role}"
+    group, _, namespace = name.partition("system:serviceaccounts:")
+    if namespace and not group:
+        return f"{subject_name}: whoever has the role edit in namespace {namespace} can act as its service accounts"
+    if name.startswith("system:"):
+        return f"{subject_name} belongs to Kubernetes itself: name the user or group of your operators"
+    return ""
 
 
 def _allowed(text: str) -> tuple[str, str]:

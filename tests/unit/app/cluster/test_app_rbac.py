@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpctl.app.cluster.rbac import exposed_accounts, list_calls, make_roles
+from mpctl.app.cluster.rbac import list_calls, make_roles, subject_warnings
 from mpctl.app.environment_requests import RbacRequest
 from mpctl.errors import InputError
 
@@ -26,9 +26,38 @@ def test_every_role_is_bound_to_every_subject():
 
 def test_who_can_act_as_an_operators_service_account_is_said():
     to = ("user:ann", "serviceaccount:ci/bot")
-    (warning,) = exposed_accounts(RbacRequest(namespace="chat", bind_to=to))
+    (warning,) = subject_warnings(RbacRequest(namespace="chat", bind_to=to))
     assert warning == "whoever has the role edit in namespace ci can act as service account bot"
-    assert exposed_accounts(RbacRequest(role="reader", namespace="chat", bind_to=to)) == ()
+    assert subject_warnings(RbacRequest(role="reader", namespace="chat", bind_to=to)) == ()
+
+
+@pytest.mark.parametrize(
+    ("subject", "warning"),
+    [
+        (
+            "group:system:authenticated",
+            "is every user and service account of the cluster: all of them get the role reader",
+        ),
+        ("group:system:unauthenticated", "is everyone who reaches the API server, without a credential"),
+        ("user:system:anonymous", "is everyone who reaches the API server, without a credential"),
+        ("group:system:serviceaccounts", "is every service account of the cluster"),
+        (
+            "group:system:serviceaccounts:ci",
+            "whoever has the role edit in namespace ci can act as its service accounts",
+        ),
+        ("group:system:masters", "belongs to Kubernetes itself"),
+        ("user:system:masters", "belongs to Kubernetes itself"),
+        ("user:system:kube-scheduler", "belongs to Kubernetes itself"),
+    ],
+)
+def test_a_subject_that_is_everyone_or_kubernetes_itself_is_warned_of(subject, warning):
+    (actual,) = subject_warnings(RbacRequest(role="reader", namespace="chat", bind_to=(subject,)))
+    assert subject.partition(":")[2] in actual
+    assert warning in actual
+
+
+def test_a_named_user_or_group_is_not_warned_of():
+    assert subject_warnings(RbacRequest(namespace="chat", bind_to=("group:ml-operators", "user:ann"))) == ()
 
 
 def test_a_reader_may_make_fewer_calls_than_an_operator():

@@ -30,6 +30,12 @@ def test_everybody_named_is_bound(alone):
     assert [s["name"] for d in bindings for s in d["subjects"]] == ["ml", "ann", "bot"] * 3
 
 
+def test_a_role_for_everyone_is_printed_with_a_warning(alone):
+    done = alone("rbac", "-n", "chat", "--to", "group:system:authenticated")
+    assert done.code == 0
+    assert "group system:authenticated is every user and service account of the cluster" in " ".join(done.err.split())
+
+
 @pytest.mark.parametrize("place", ["variable", "file"])
 def test_a_format_that_is_set_for_all_commands_is_not_meant(alone, place):
     if place == "variable":
