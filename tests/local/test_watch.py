@@ -5,8 +5,10 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -111,29 +113,61 @@ def test_a_restart_replaces_the_engine_while_its_users_ask_and_keeps_every_byte_
     assert promoted.live_text() == before
 
 
-def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
-    done = promoted("watch", "demo", "--once", "--interval", "1s", "-o", "json")
-    assert json.loads(done.stdout)["items"][0]["signal"] == "Idle"
+@contextmanager
+def listening(mpctl):
+    """A running watch that answers over HTTP; its process and address."""
     words = ["watch", "demo", "--interval", "1s", "-o", "json", "--listen", "127.0.0.1:0"]
     watch = subprocess.Popen(
         [sys.executable, "-m", "mpctl.cli.main", *words],
-        cwd=promoted.directory,
-        env=promoted.environment,
+        cwd=mpctl.directory,
+        env=mpctl.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     try:
-        address = watch.stderr.readline().split()[-1]
-        wanted, end = b'mpctl_watch_actions{namespace="default",inference_service="demo"} 0', time.monotonic() + 60
-        while wanted not in page(f"http://{address}/metrics"):  # it answers before its first round has ended
-            assert time.monotonic() < end
-            time.sleep(0.2)
-        with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
-            assert answer.status == 200
-        assert "watching 1 service every 1 s; each event is a line, until Ctrl-C" in watch.stderr.readline()
+        yield watch, watch.stderr.readline().split()[-1]
     finally:
         watch.terminate()
         assert watch.wait(timeout=60) == 0
         watch.stdout.close()
         watch.stderr.close()
+
+
+def wait_until(holds):
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_the_watch_answers_for_itself_until_it_is_ended(promoted):
+    done = promoted("watch", "demo", "--once", "--interval", "1s", "-o", "json")
+    assert json.loads(done.stdout)["items"][0]["signal"] == "Idle"
+    with listening(promoted) as (watch, address):
+        wanted = b'mpctl_watch_actions{namespace="default",inference_service="demo"} 0'
+        wait_until(lambda: wanted in page(f"http://{address}/metrics"))  # it answers before its first round has ended
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=10) as answer:
+            assert answer.status == 200
+        assert "watching 1 service every 1 s; each event is a line, until Ctrl-C" in watch.stderr.readline()
+
+
+def test_a_running_watch_tells_flagger_within_a_minute_what_serves_and_strangers_nothing(promoted):
+    def status(path, body=None):
+        try:
+            with urllib.request.urlopen(f"http://{address}{path}", body, timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def flagger():
+        return status("/v1/flagger", b'{"name": "demo", "namespace": "default", "metadata": {}}')
+
+    with listening(promoted) as (_, address):
+        wait_until(lambda: flagger() == 200)
+        verdict = json.loads(page(f"http://{address}/v1/services/demo/verdict"))
+        assert (verdict["verdict"], verdict["serves"]) == ("promote", True)
+        assert 0 <= verdict["readSecondsAgo"] <= 60
+        assert {status(f"/v1/services/random-{number}/verdict") for number in range(100)} == {404}
+        promoted("rollback")
+        wait_until(lambda: flagger() == 403)

@@ -8,7 +8,6 @@ import json
 
 import pytest
 from fake_api import FakeApi
-from session import MANIFEST
 from watched import Service, disk_after_promotion, promoted, watch
 from yaml import safe_load
 
@@ -54,10 +53,10 @@ class OddApi(FakeApi):
     def __init__(self):
         super().__init__()
         self.context, self.plural, self.path, self.odd = "test", "", (), None
-        service = safe_load(MANIFEST)
+        disk = disk_after_promotion().copy()
+        service = safe_load(disk.text)
         service["metadata"] |= {"name": "odd", "uid": "u", "generation": 1, "resourceVersion": "1", "annotations": {}}
         self.objects["inferenceservices", "odd"] = service
-        disk = disk_after_promotion().copy()
         store = KubernetesStore(self, "chat", "odd", "somebody@here")
         for revision in disk.revisions:
             store.add_revision(revision)
@@ -160,12 +159,27 @@ def unchanged():
     API.plural = ""
 
 
+def flagger(both):
+    """The status that Flagger's webhook gets for the other service."""
+    return both.verdicts.page("/v1/flagger", b'{"name": "odd", "namespace": "chat"}')[0]
+
+
+def test_a_setting_that_kubectl_edit_removes_is_refused_to_flagger_within_a_minute():
+    both = Both(OddSession(promoted().engine))
+    both.go()
+    assert flagger(both) == 200
+    API.plural, API.path, API.odd = "inferenceservices", ("spec", "predictor", "containers", 0, "args"), ["--port=8080"]
+    both.clock.sleep(60.0)
+    both.verdicts.read_due()
+    assert flagger(both) == 403
+
+
 def test_without_an_odd_answer_both_are_healthy():
     both = Both(OddSession(promoted().engine))
     both.go()
     both.require_healthy()
     assert both.watcher.watched["chat", "odd"].assessment.signal is Signal.HEALTHY
-    assert both.verdicts.page("/v1/services/odd/verdict", None)[0] == 200
+    assert flagger(both) == 200
     assert (both.warnings, both.published.count("odd")) == ([], both.published.count("svc"))
 
 
