@@ -60,6 +60,7 @@ UNPINNED = {
     "scripts/_env": ["--no-deps --no-build-isolation --editable"],  # nothing is fetched
     "deploy/Containerfile": ["--no-index --no-deps /dist/*.whl"],  # nothing is fetched
     "deploy/kubectl-mpctl": ['--no-index --no-deps "$wheel"'],
+    "action.yml": ['--no-index --no-deps "$RUNNER_TEMP"/mpctl-build/dist/*.whl'],
     "scripts/setup-stacks": ["npm ci --ignore-scripts", "npm install --no-audit --no-fund --no-save --loglevel=error"],
     "scripts/lock": ["npm install --package-lock-only"],
     ".github/workflows/cdktn-next.yaml": ["pip install --pre --upgrade cdktn"],
@@ -78,9 +79,15 @@ def test_everything_that_scripts_workflows_and_the_image_fetch_is_pinned_by_hash
     scripts = [path for path in (ROOT / "scripts").iterdir() if path.is_file() and path.suffix in ("", ".sh")]
     workflows = list((ROOT / ".github" / "workflows").glob("*.y*ml"))
     deploy = [ROOT / "deploy" / name for name in ("Containerfile", "kubectl-mpctl")]
-    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, *deploy)}
+    files = {str(path.relative_to(ROOT)): path for path in (*scripts, *workflows, *deploy, ROOT / "action.yml")}
     fetching = {name: found for name, path in files.items() if (found := commands(path))}
-    assert {"scripts/_env", "scripts/release", ".github/workflows/drift.yaml", "deploy/Containerfile"} <= set(fetching)
+    assert {
+        "action.yml",
+        "scripts/_env",
+        "scripts/release",
+        ".github/workflows/drift.yaml",
+        "deploy/Containerfile",
+    } <= set(fetching)
     open_ends = {
         name: [c for c in found if not PINNED.search(c) and not any(e in c for e in UNPINNED.get(name, ()))]
         for name, found in fetching.items()
