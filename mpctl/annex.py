@@ -1,21 +1,24 @@
 """The annexes: parts of mpctl that the core never imports. Each joins by name, and may be absent.
 
-``evidence`` signs verdicts, verifies them and exports operations. A command of an annex is a row of the registry
-(``mpctl/cli/registry.py``); what else the core asks of one is a row of ``HOOKS``. An installation from which the folder
-of an annex was deleted works without what the annex adds.
+``lab`` predicts gains, searches settings and trains drafts; ``evidence`` signs verdicts, verifies them and exports
+operations. A command of an annex is a row of the registry (``mpctl/cli/registry.py``); what else the core asks of one
+is a row of ``HOOKS``. An installation from which the folder of an annex was deleted works without what the annex adds.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpctl.errors import InputError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mpctl.errors import InputError
+
 # name -> module and function
 HOOKS = {
+    "predict": "mpctl.lab.plan.predicted:predict_rollout",
+    "choose-method": "mpctl.lab.plan.predicted:choose_best",
+    "search": "mpctl.lab.commands.tuned:search",
     "require-signer": "mpctl.evidence.bundle:require_signer",
     "sign-promoted": "mpctl.evidence.bundle:attest_promoted",
     "sign": "mpctl.evidence.bundle:make_bundle",
@@ -26,7 +29,7 @@ HOOKS = {
 def find(name: str) -> Callable[..., Any] | None:
     """The function behind a hook; None where its annex is not part of this installation."""
     module, _, function = HOOKS[name].partition(":")
-    return load(module, function) if is_installed(module) else None
+    return _load(module, function) if is_installed(module) else None
 
 
 def need(name: str) -> Callable[..., Any]:
@@ -38,7 +41,13 @@ def need(name: str) -> Callable[..., Any]:
     module, _, function = HOOKS[name].partition(":")
     if not is_installed(module):
         raise absent(module)
-    hook: Callable[..., Any] = load(module, function)
+    return _load(module, function)
+
+
+def _load(module: str, function: str) -> Callable[..., Any]:
+    from importlib import import_module
+
+    hook: Callable[..., Any] = getattr(import_module(module), function)
     return hook
 
 
@@ -51,12 +60,7 @@ def is_installed(module: str) -> bool:
 
 def absent(module: str) -> InputError:
     """The error for a module of an annex that is not part of this installation."""
+    from mpctl.errors import InputError
+
     folder = "/".join(module.split(".")[:2])
     return InputError(f"{folder} is not part of this installation", hint="install the whole mpctl package")
-
-
-def load(module: str, attribute: str) -> Any:
-    """Import a module and return what it has under a name."""
-    from importlib import import_module
-
-    return getattr(import_module(module), attribute)

@@ -1,4 +1,4 @@
-"""Requests of the commands that measure without an operation: benchmarks, comparisons and tuning."""
+"""Requests of the commands that measure without an operation: benchmarks and comparisons."""
 
 from __future__ import annotations
 
@@ -63,15 +63,3 @@ class BenchRequest:
         help="File for the measurement (default: bench-ID.json.gz in this directory).",
     )
     ready_timeout_s: float = timeout_option("10m")
-
-
-@dataclass(frozen=True)
-class TuneRequest:
-    """Arguments of `mpctl bench --tune`. ``methods``: to search among, or ``("all",)``; ``speculation``: what
-    every configuration has; ``bench``: how each is measured, its time limit that of the search; ``write_spec``: file
-    for the winner."""
-
-    methods: tuple[str, ...]
-    speculation: SpeculationRequest
-    bench: BenchRequest
-    write_spec: str | None = None

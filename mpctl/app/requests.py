@@ -34,7 +34,6 @@ MOST_ROUNDS = 1000  # stats.sequential.MOST_LOOKS
 FIDELITIES = ("quick", "full", "off")  # experiment.answer_sets.FIDELITIES
 
 
-TRAFFIC_CLASSES = ("code", "chat", "math", "summary", "edits", "agents")  # estimate.payoff.scenario.TRAFFIC
 # Of mpctl.methods.preflight.drain; a service that passes them loses no request of a user.
 
 

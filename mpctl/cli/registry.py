@@ -5,7 +5,6 @@ The module of a command is imported when the command is used.
 
 from __future__ import annotations
 
-from mpctl import annex
 from mpctl.app.option import Duration, File, Option
 
 TYPE_CHECKING = False
@@ -45,7 +44,11 @@ COMMANDS: Table = {
     "bench": ("bench:bench", "Measure without changing what serves", "Inspect"),
     "report": ("inspect.report:report", "Write a report of a measurement", "Inspect"),
     "verify": ("mpctl.evidence.commands:verify", "Verify a signed verdict and the service it is about", "Inspect"),
-    "plan": ("inspect.plan:plan", "Predict what speculation would bring, before anything is started", "Inspect"),
+    "plan": (
+        "mpctl.lab.commands.plan:plan",
+        "Predict what speculation would bring, before it is started",
+        "Inspect",
+    ),
     "preflight": ("inspect.change:preflight", "Check a change without making it", "Inspect"),
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
     "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
@@ -113,22 +116,31 @@ SHARED = (
 
 
 def load_command(table: Table, name: str) -> click.Command:
-    """Import the module of a command.
+    """Import the module of a command; one of an annex has its whole name in the table.
 
     Raises:
-        InputError: it is one of an annex that is not part of this installation.
+        InputError: the annex is not part of this installation.
     """
-    module, attribute = place_of(table, name)
-    if not annex.is_installed(module):
-        raise annex.absent(module)
-    command: click.Command = annex.load(module, attribute)
+    from importlib import import_module
+
+    module, _, attribute = table[name][0].partition(":")
+    if is_absent(table, name):
+        from mpctl.annex import absent
+
+        raise absent(module)
+    loaded = import_module(module if module.startswith("mpctl.") else f"mpctl.cli.{module}")
+    command: click.Command = getattr(loaded, attribute)
     return command
 
 
-def place_of(table: Table, name: str) -> tuple[str, str]:
-    """Module and attribute of a command; a module of an annex has its whole name."""
-    module, _, attribute = table[name][0].partition(":")
-    return module if module.startswith("mpctl.") else f"mpctl.cli.{module}", attribute
+def is_absent(table: Table, name: str) -> bool:
+    """Whether a command belongs to an annex that is not part of this installation."""
+    module = table[name][0]
+    if not module.startswith("mpctl."):
+        return False
+    from mpctl.annex import is_installed
+
+    return not is_installed(module)
 
 
 def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -137,7 +149,7 @@ def every_command() -> Iterator[tuple[tuple[str, ...], click.Command]]:
     while pending:
         path, table = pending.pop(0)
         for name in table:
-            if not annex.is_installed(place_of(table, name)[0]):
+            if is_absent(table, name):
                 continue
             command = load_command(table, name)
             below: Table | None = getattr(command, "table", None)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape
 from mpctl.methods.preflight.preflight_rule import Finding
@@ -321,3 +322,11 @@ def compare_with_log(estimate: Estimate | None, log_text: str) -> str | None:
     nearest = min(max(tokens, estimate.after.low), estimate.after.high)
     off = "inside the estimate" if inside else f"{abs(tokens - nearest) / max(nearest, 1):.0%} outside the estimate"
     return f"KV pool {tokens:,} tokens by the engine's log, {estimate.after.text('tokens')} estimated: {off}"
+
+
+def pool_record(memory: Estimate | None) -> dict[str, Any] | None:
+    """The KV pool in tokens without and with the draft, from the pessimistic to the optimistic end."""
+    if memory is None:
+        return None
+    before, after = memory.before, memory.after
+    return {"before": [before.low, before.high], "after": [after.low, after.high], "basis": memory.basis}

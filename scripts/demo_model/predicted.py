@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.app.bench.recorded import read_run, write_run
-from mpctl.app.plan.evidence import acceptance_in
 from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.counters import Window
 from mpctl.experiment.run import Run
+from mpctl.lab.plan.evidence import acceptance_in
 from scripts.demo_model.methods import DEMO, mpctl, must
 
 PAGE = Path(__file__).with_suffix(".md")

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from mpctl.estimate.payoff.grid import Call, answer
-from mpctl.estimate.payoff.published_evidence import Posterior
-from mpctl.estimate.payoff.roofline import ratios
-from mpctl.estimate.payoff.scenario import (
+from mpctl.lab.payoff.grid import Call, answer
+from mpctl.lab.payoff.published_evidence import Posterior
+from mpctl.lab.payoff.roofline import ratios
+from mpctl.lab.payoff.scenario import (
     LOOKUPS,
     REGIMES,
     Acceptance,

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mpctl.estimate.payoff.scenario import LOOKUP_DECAY, LOOKUPS, class_rates, family_of, from_length, is_known
+from mpctl.lab.payoff.scenario import LOOKUP_DECAY, LOOKUPS, class_rates, family_of, from_length, is_known
 from scripts.payoff.rows import Record, Row, author_of
 
 # Data sets by class, in lower case; a set's domains are named as the classes are.

@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
-from mpctl.estimate.payoff.published_evidence import Posterior
-from mpctl.estimate.payoff.roofline import Drafting, Ratios, Serving, ratios
-from mpctl.estimate.payoff.scenario import drafting_of, serving_of
+from mpctl.lab.payoff.published_evidence import Posterior
+from mpctl.lab.payoff.roofline import Drafting, Ratios, Serving, ratios
+from mpctl.lab.payoff.scenario import drafting_of, serving_of
 from scripts.payoff.rows import Row, author_of, read, select
 
 Vector = NDArray[np.float64]

@@ -9,8 +9,8 @@ import csv
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mpctl.estimate.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known, precision_of
 from mpctl.estimate.shape import find_gpu, model_shape
+from mpctl.lab.payoff.scenario import LOOKUPS, Acceptance, Scenario, check_rates, is_known, precision_of
 from mpctl.methods import parse_version
 
 TABLE = Path(__file__).with_name("published.csv")

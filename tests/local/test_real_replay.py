@@ -5,9 +5,9 @@ import urllib.request
 
 import pytest
 
-from mpctl.estimate.replay import Conversation, PromptLookup, replay
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.prompt_files import built_in_prompts
+from mpctl.lab.replay import Conversation, PromptLookup, replay
 
 from .conftest import LAX
 

@@ -3,9 +3,9 @@
 import shutil
 
 import pytest
-from package_copy import PACKAGE, PackageCopy
+from package_copy import PackageCopy
 
-ANNEXES = [name for name in ("lab", "local", "evidence") if (PACKAGE / name).is_dir()]
+ANNEXES = ["evidence"]
 IMPORT_ALL = """
 import pkgutil, importlib, mpctl
 for module in pkgutil.walk_packages(mpctl.__path__, "mpctl."):
@@ -15,7 +15,7 @@ from mpctl.cli.registry import every_command
 print(len(list(every_command())))
 """
 RUN = "from mpctl.cli.root import run; import sys; sys.exit(print(run('mpctl', {words!r})))"
-COMMANDS = {"evidence": ["verify", "bundle.jsonl", "--key", "key.pub"]}
+COMMANDS = {"lab": ["plan", "qwen"], "evidence": ["verify", "bundle.jsonl", "--key", "key.pub"]}
 
 
 @pytest.fixture

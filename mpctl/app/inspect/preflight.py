@@ -10,9 +10,9 @@ from mpctl.app.change import Change, prepare
 from mpctl.app.change.source import FileSource
 from mpctl.app.console import Console
 from mpctl.app.inspect_requests import ChangeRequest, RenderRequest
-from mpctl.app.plan.result import pool_record
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError
+from mpctl.estimate.memory import pool_record
 from mpctl.manifest import Service
 from mpctl.platform.kubernetes.service.running_engine import candidate_manifest
 from mpctl.staging.modes import StagingPlan, document_of

@@ -18,7 +18,6 @@ from mpctl.app.change.check import Load
 from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
-from mpctl.app.plan.predicted import choose_best, predict_rollout
 from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
 from mpctl.app.planned_workload import loader_for, read_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
@@ -79,7 +78,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         for note in fit.notes:
             console.note(f"note: {note}")
         change = _checked_under_users_load(session, change, measured_load, fit)
-        prediction = predict_rollout(session, request.speculation, change, fit.workload.concurrency)
+        if predict := annex.find("predict"):
+            prediction = predict(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
     reasons = (explain_rollout(session, plan, fit.workload), fit.placement_reason, fit.fidelity_reason)
     explanation = "\n".join(filter(None, reasons))
@@ -175,10 +175,8 @@ def _with_best_method(session: Session, request: RolloutRequest, workload: Workl
         raise Conflict(
             f"{unfinished.id} of {session.title} is unfinished", hint=f"{session.command('resume')} continues it"
         )
-    speculation, best = choose_best(session, request.speculation, workload.concurrency)
-    ratio = best.last.entry.prediction.throughput.text() if best.last else ""
-    session.console.note(f"auto: {' '.join((best.method, *speculation.settings))}, predicted throughput ratio {ratio}")
-    return replace(request, speculation=speculation)
+    best = annex.need("choose-method")(session, request.speculation, workload.concurrency)
+    return replace(request, speculation=best)
 
 
 def _with_variants(

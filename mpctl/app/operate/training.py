@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
 from mpctl.app.change.made import card_file
-from mpctl.app.plan.training_plan import read_prompts, trained_method
 from mpctl.app.session.base import Session, TrainedHeads, interruptible
 from mpctl.app.training_requests import DraftCardRequest, DraftTrainRequest
 from mpctl.drafts.card import Card, Licences, StartHead, Target, prompt_digest
@@ -31,6 +30,7 @@ from mpctl.drafts.order import (
 )
 from mpctl.drafts.refresh import UNKNOWN_LICENCE
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.lab.plan.training_plan import read_prompts, trained_method
 from mpctl.methods import METHODS, Spec, from_config
 from mpctl.rollout.operation import operations, withdrawn
 from mpctl.rollout.plan import Kind

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import click
 
-from mpctl import commands
-from mpctl.app.bench_requests import BenchRequest, CompareRequest, TuneRequest
+from mpctl import annex, commands
+from mpctl.app.bench_requests import BenchRequest, CompareRequest
 from mpctl.app.option import File, Option
-from mpctl.app.requests import SpeculationRequest
 from mpctl.cli.command import OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
 from mpctl.errors import GateRejected, InputError, Undecided
@@ -52,7 +49,7 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec
     code 0: the gate would promote the best, 5: none is better than what serves, 6: undecided.
     """
     if tune:
-        _tune(context, tune_request(request, write_spec))
+        annex.need("search")(context, request, write_spec)
         return
     _check(request)
     if write_spec:
@@ -68,30 +65,6 @@ def run(context: CliContext, /, request: BenchRequest, *, tune: bool, write_spec
         outcome = measured.verdict.outcome
         terminal.note("gate is undecided" if outcome == "undecided" else f"gate would {outcome.value} the candidate")
     terminal.next_command(commands.line("report", str(measured.file)))
-
-
-def _tune(context: CliContext, request: TuneRequest) -> None:
-    from mpctl.app.tune.tune import tune
-    from mpctl.cli.bench.tuned import conclude
-
-    session = context.open_session(request.bench.service)
-    conclude(context, session, tune(session, request))
-
-
-def tune_request(request: BenchRequest, write_spec: str | None) -> TuneRequest:
-    """The request of a search: ``--spec`` names its methods.
-
-    Raises:
-        InputError: an option has no place in it.
-    """
-    for flag, value in (("--candidate", request.candidate), ("--url", request.servers.url)):
-        if value:
-            raise InputError("cannot be combined with --tune, which starts the engines itself", field=flag)
-    if request.measurement.detect is not None:
-        raise InputError("cannot be combined with --tune, whose stages have rounds of their own", field="--detect")
-    methods = tuple(text.strip() for text in (request.speculation.method or "all").split(",") if text.strip())
-    bench = replace(request, speculation=SpeculationRequest())
-    return TuneRequest(methods, replace(request.speculation, method=""), bench, write_spec)
 
 
 def _check(request: BenchRequest) -> None:

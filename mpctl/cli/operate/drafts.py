@@ -17,9 +17,9 @@ from mpctl.formatting import estimate
 
 if TYPE_CHECKING:
     from mpctl.app.operate.training import HeadTrainer, MadeHead
-    from mpctl.app.plan.training_plan import TrainingPlan
     from mpctl.app.session.base import Session
     from mpctl.drafts.card import Card, HeadFigures
+    from mpctl.lab.plan.training_plan import TrainingPlan
 
 drafts = LazyGroup(
     "drafts",
@@ -47,8 +47,8 @@ def plan(context: CliContext, /, name: str | None, file: str | None, request: Dr
 
     Changes nothing. Exits with code 9 where training is not worth it, with the figures.
     """
-    from mpctl.app.plan.training_plan import plan_training
     from mpctl.errors import Refused
+    from mpctl.lab.plan.training_plan import plan_training
 
     planned = plan_training(context.open_source(name, file), request)
     context.emit(

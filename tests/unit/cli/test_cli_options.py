@@ -7,7 +7,6 @@ from mpctl.app import option as options
 from mpctl.app import requests
 from mpctl.cli.registry import every_command
 from mpctl.cli.settings_files import COMMON, options_of
-from mpctl.estimate.payoff.scenario import TRAFFIC
 from mpctl.experiment import answer_sets
 from mpctl.platform.kubernetes.lease import DURATION_S
 from mpctl.rollout.plan import Strategy
@@ -101,7 +100,6 @@ def test_values_that_requests_repeat_are_those_of_their_modules():
     assert [s.value for s in Strategy] == list(requests.STRATEGIES)
     assert answer_sets.FIDELITIES == requests.FIDELITIES
     assert requests.MOST_ROUNDS == MOST_LOOKS
-    assert set(requests.TRAFFIC_CLASSES) == set(TRAFFIC)
 
 
 @pytest.mark.parametrize(("path", "command"), COMMANDS, ids=[" ".join(p) for p, _ in COMMANDS])

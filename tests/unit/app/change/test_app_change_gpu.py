@@ -4,11 +4,11 @@ import pytest
 from session import MemorySession
 
 from mpctl.app.change.change import prepare
-from mpctl.app.inspect_requests import PlanRequest
-from mpctl.app.plan import service_plan
 from mpctl.app.requests import SpeculationRequest
 from mpctl.errors import Refused
 from mpctl.estimate.shape import find_gpu
+from mpctl.lab.plan import service_plan
+from mpctl.lab.requests import PlanRequest
 from mpctl.platform.kubernetes.gpu_capacity import gpu_products
 
 ADAPTIVE = SpeculationRequest(

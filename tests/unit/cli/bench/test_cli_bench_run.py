@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpctl.app.bench_requests import BenchRequest, ServersRequest, TuneRequest
+from mpctl.app.bench_requests import BenchRequest, ServersRequest
 from mpctl.app.requests import MeasurementRequest, SpeculationRequest, StagingRequest
 from mpctl.errors import Cancelled
 
@@ -129,6 +129,7 @@ def test_the_result_names_the_file_and_the_verdict(cli, monkeypatch):
         (("--spec", "ngram", "--candidate", "x"), "--candidate: cannot be combined with --spec"),
         (("--candidate-url", "http://x"), "--candidate-url: needs --url"),
         (("--spec-config", '{"method": "ngram"}'), "--spec-config: needs --spec"),
+        (("--write-spec", "best.json"), "--write-spec: needs --tune"),
         (("--set", "num_speculative_tokens=3"), "--set: needs --spec"),
         (("--url", "http://x", "--spec", "ngram"), "--spec: cannot be combined with --url"),
         (("svc", "--url", "http://x"), "--url: cannot be combined with the service svc"),
@@ -154,49 +155,6 @@ def test_a_url_that_is_no_server(cli, url, message):
     assert ran.code == 2
     assert message in ran.err
     assert "secret" not in ran.err
-
-
-@pytest.fixture
-def searched(cli, monkeypatch):
-    """The request that a command line with --tune becomes."""
-    requests = []
-
-    def tune(session, request):
-        requests.append(request)
-        raise Cancelled("captured")
-
-    monkeypatch.setattr("mpctl.app.tune.tune.tune", tune)
-    monkeypatch.setattr("mpctl.cli.context.CliContext.open_session", lambda *_: None)
-
-    def ask(*arguments):
-        done = cli("bench", *arguments)
-        assert "captured" in done.err, done.err
-        return requests.pop()
-
-    return ask
-
-
-def test_a_search_is_among_all_methods_unless_some_are_named(searched):
-    assert searched("qwen", "--tune") == TuneRequest(("all",), SpeculationRequest(""), BenchRequest("qwen"))
-    named = searched("--tune", "--spec", "ngram,eagle3", "--draft", "org/head", "--write-spec", "best.json")
-    assert named == TuneRequest(
-        ("ngram", "eagle3"), SpeculationRequest("", draft="org/head"), BenchRequest(), "best.json"
-    )
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--tune", "--url", URL), "--url: cannot be combined with --tune"),
-        (("--tune", "--detect", "9%"), "--detect: cannot be combined with --tune"),
-        (("--tune", "--candidate", "b"), "--candidate: cannot be combined with --tune"),
-        (("--write-spec", "best.json"), "--write-spec: needs --tune"),
-    ],
-)
-def test_an_option_that_a_search_has_no_place_for_is_refused(cli, arguments, message):
-    done = cli("bench", *arguments)
-    assert done.code == 2
-    assert message in done.err
 
 
 def test_a_spec_may_be_a_file(asked, tmp_path):

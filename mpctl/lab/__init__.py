@@ -1,0 +1,1 @@
+"""An annex: predict what speculation brings, search the fastest setting, and train drafts."""

@@ -1,0 +1,131 @@
+"""``mpctl plan``: will speculation pay, before anything is started."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from mpctl.app.option import File, Option
+from mpctl.cli.command import FILE, command, formats_option, service_argument
+from mpctl.cli.context import CliContext
+from mpctl.cli.printer import Result, columns, page, page_width, render
+from mpctl.cli.terminal import Terminal
+from mpctl.errors import InputError
+from mpctl.lab.requests import PlanRequest
+
+_SILENT_S = 5.0
+_WIDTH = 100  # of a plan that goes to a file, and at most
+_OPTIONS = (
+    FILE,
+    Option(
+        "--cell",
+        type=File,
+        metavar="FILE|-",
+        help="Answer the questions of a file, without a service (docs/how-to/will-it-pay.md).",
+    ),
+    Option("--history", section="Output", type=bool, help="Compare earlier predictions with what rollouts measured."),
+)
+_FORMATS = formats_option("table", "json", "yaml", "name", "md", text="Format (default: table).")
+
+
+@command("plan", service_argument(), *_OPTIONS, PlanRequest, _FORMATS)
+def plan(
+    context: CliContext,
+    /,
+    name: str | None,
+    file: str | None,
+    request: PlanRequest,
+    *,
+    cell: str | None,
+    history: bool,
+    form: str | None,
+) -> None:
+    """Predict what speculation would bring, before anything is started.
+
+    \b
+    Examples:
+      mpctl plan Qwen/Qwen3-8B --spec all --gpu L4 --traffic code     a model that nobody serves yet
+      mpctl plan qwen --spec eagle3 --gpu L4 --traffic code
+      mpctl plan -f service.yaml --spec all --gpu H100-SXM --concurrency 1,16,64
+      mpctl plan qwen --spec eagle3 --acceptance 0.73,0.52,0.35 -o md > plan.md
+      mpctl plan qwen --spec ngram,suffix --measure --transcripts log.jsonl
+      mpctl plan qwen --spec eagle3 --measure --prompts traffic.jsonl
+      mpctl plan --cell cells.yaml -o json             any target, draft and GPU
+      mpctl plan qwen --history                        how right earlier predictions were
+
+    First the answer, then a table of the methods with 90 % bands, and the command that would settle it. One method,
+    or -v, shows the details: can it run, does it fit, both ratios by concurrency and K, where the gain ends, what
+    would change it. A gain is only called on acceptance measured on your own traffic; the rest is screening.
+    """
+    if cell is not None:
+        from mpctl.lab.plan import cells
+
+        record = cells.run(cell, request.speculation.catalogue, _progress(context.terminal)).to_record()
+    elif history:
+        from mpctl.lab.plan import predicted
+
+        record = predicted.read_record(context.open_session(name)).to_record()
+    else:
+        record = _plan_of_service(context, name, file, request)
+    result = Result(
+        "Plan",
+        record=lambda: record,
+        names=lambda: [f"method/{method['method']}" for method in record.get("methods", ())],
+        table=lambda _wide: _text(record, details=bool(context.terminal.verbose) or len(record.get("methods", ())) < 2),
+    )
+    form = form or "table"
+    text = _markdown(record) if form == "md" else render(form, result, context.terminal.page_width)
+    context.terminal.result(text)
+
+
+def _plan_of_service(context: CliContext, name: str | None, file: str | None, request: PlanRequest) -> dict[str, Any]:
+    """The plan of a service, of a manifest, or of a model that nobody serves."""
+    from mpctl.app.change.source import source_of_model
+    from mpctl.lab.plan import service_plan
+
+    is_model = file is None and "/" in (name or "")  # no name of a service has a slash
+    source = source_of_model(name or "") if is_model else context.open_source(name, file)
+    return service_plan.run(source, _with_methods(request), _progress(context.terminal)).to_record()
+
+
+def _progress(terminal: Terminal) -> Callable[[str], None]:
+    """Show a line of progress once the work has taken longer than a user waits without a word."""
+    began = time.monotonic()
+
+    def show(text: str) -> None:
+        if time.monotonic() - began > _SILENT_S:
+            terminal.step("plan", f"planning: {text}")
+
+    return show
+
+
+def _with_methods(request: PlanRequest) -> PlanRequest:
+    methods = tuple(text.strip() for text in request.speculation.method.split(",") if text.strip())
+    if not methods:
+        raise InputError("no method is named", field="--spec", hint="--spec ngram,eagle3; or --spec all")
+    if "auto" in methods:
+        raise InputError("auto is a choice of rollout", field="--spec", hint="--spec all compares the methods")
+    return replace(request, methods=methods)
+
+
+def _markdown(record: Mapping[str, Any]) -> str:
+    from mpctl.lab.plan_tables import page_of, plan_markdown
+
+    return plan_markdown(page_of(record))
+
+
+def _text(record: Mapping[str, Any], *, details: bool) -> str:
+    from mpctl.lab.plan_tables import page_of, plan_text
+
+    width = 1000 if "history" in record else _WIDTH
+    return plan_text(
+        page_of(record), lambda rows, indent: _table(rows, indent, width), page_width(_WIDTH), details=details
+    )
+
+
+def _table(rows: list[list[str]], indent: str, width: int) -> str:
+    """A table indented as a whole and wrapped to the page, at most ``width``; -o json has every figure."""
+    with page(page_width(width) - len(indent)):
+        return "\n".join(indent + line if line else line for line in columns(rows).split("\n"))

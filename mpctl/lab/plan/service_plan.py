@@ -1,0 +1,239 @@
+"""Plan a service: every method asked for, checked, fitted and predicted, the best first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from mpctl.app.change import Change, prepare
+from mpctl.app.change.check import Load
+from mpctl.app.change.resolve import UnchangedService, load_catalogue, resolve_target
+from mpctl.app.requests import SpeculationRequest
+from mpctl.app.session.base import Session, Source
+from mpctl.errors import InputError, Refused
+from mpctl.estimate.facts import facts_of, served_numbers
+from mpctl.estimate.memory import read_log
+from mpctl.estimate.shape import GIB, Gpu, Shape, find_gpu, gpus, model_shape
+from mpctl.lab.payoff.grid import table, what_changes
+from mpctl.lab.payoff.published_evidence import CPU, fitted
+from mpctl.lab.payoff.scenario import (
+    DRAFT_MODELS,
+    FREE,
+    Acceptance,
+    Scenario,
+    fault,
+    is_known,
+    misfit,
+    precision_of,
+)
+from mpctl.lab.payoff.schedule import schedule
+from mpctl.lab.plan.evidence import acceptance_for, gather, lengths_of
+from mpctl.lab.plan.result import MethodPlan, Needs, Refusal, ServicePlan
+from mpctl.lab.requests import PlanRequest
+from mpctl.methods import METHODS, parse_version
+
+_KS = (1, 2, 3, 4, 5, 6, 7)
+# A desktop processor of this decade; only what is measured says more.
+_PROCESSOR = Gpu(CPU, math.inf, 30.0, 0.5)  # its KV pool is a setting of its own
+_PROCESSORS = ("cpu", "xeon", "epyc", "ryzen", "core(tm)", "neoverse", "processor")
+# Flags that keep weights elsewhere than on the GPUs of tensor parallelism.
+_SPREADS = ("pipeline-parallel-size", "cpu-offload-gb", "enable-expert-parallel")
+_NO_SHAPE = "give its dimensions: --target-listing FILE (docs/how-to/drafts.md), or ask with --cell FILE"
+
+
+def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = lambda _: None) -> ServicePlan:
+    """Plan every method asked for; ``all``: each that the target has a draft for. ``progress``: called with each.
+
+    Raises:
+        InputError: the request cannot be used.
+    """
+    target = resolve_target(source, listing=request.speculation.target_listing, ask_hub=False, kserve=None)
+    methods = request.methods if request.methods != ("all",) else _all_methods(request, target.model)
+    planner = Planner(source, request, target, methods)
+    plans: list[MethodPlan] = []
+    for method in methods:
+        progress(f"{method}, {len(plans) + 1} of {len(methods)} methods")
+        plans.append(planner.method(method))
+    return ServicePlan(
+        name=source.name,
+        namespace=source.namespace,
+        target=target.model or "unknown",
+        gpu=planner.gpu.name if planner.gpu else "unknown",
+        prompt=planner.lengths.prompt,
+        output=planner.lengths.output,
+        methods=tuple(sorted(plans, key=lambda plan: plan.rank)),
+        notes=(*planner.lengths.notes, *planner.evidence.notes),
+    )
+
+
+def plan_change(
+    source: Source, speculation: SpeculationRequest, change: Change, concurrency: tuple[int, ...]
+) -> MethodPlan:
+    """Plan a change that is prepared already.
+
+    Raises:
+        InputError: the request cannot be used.
+    """
+    method, k = change.spec.method, change.spec.k
+    request = PlanRequest((method,), speculation, concurrency, (k,) if k else ())
+    return Planner(source, request, change.target, request.methods).predict(change)
+
+
+def _all_methods(request: PlanRequest, target: str | None) -> tuple[str, ...]:
+    """The methods that load nothing and those with a published draft."""
+    catalogue = load_catalogue(request.speculation.catalogue)
+    try:
+        drafts = catalogue.of(target) if target else ()
+    except InputError:
+        drafts = ()
+    published = {draft.method for draft in drafts if draft.unsuitable(draft.method, None) is None}
+    return tuple(name for name in METHODS if name in published or name in FREE)
+
+
+class Planner:
+    """Plans methods of one service by the facts that they share."""
+
+    def __init__(self, source: Source, request: PlanRequest, target: UnchangedService, methods: Sequence[str]) -> None:
+        self._source, self._request, self._target = source, request, target
+        self._log = read_log(source.engine_log() or "")
+        self.evidence = gather(source, request, methods)
+        self.gpu = self._gpu()
+        self.lengths = lengths_of(request, self.evidence)
+
+    def _gpu(self) -> Gpu | None:
+        """Return the named GPU, else the GPU that the service was measured on or that it runs on.
+
+        Raises:
+            InputError: the GPU named is not in the table.
+        """
+        name, devices = self._request.speculation.gpu, self.evidence.devices
+        if name is not None:
+            gpu = find_gpu(name)
+            if gpu is None and name.upper() != CPU:
+                raise InputError(
+                    f"{name!r} is not in the table",
+                    field="--gpu",
+                    hint=f"known: {', '.join(gpus())}; another one: describe it in a file for --cell",
+                )
+            return gpu or _PROCESSOR
+        for device in (*devices, self._source.gpu()):
+            gpu = find_gpu(device)
+            if gpu is not None:
+                return gpu
+        processor = any(word in device.lower() for device in devices for word in _PROCESSORS)
+        return _PROCESSOR if processor or self._log.device == CPU else None
+
+    def method(self, method: str) -> MethodPlan:
+        """Prepare a method's change and predict it."""
+        # Of a processor's memory nothing is in the table.
+        gpu = None if self.gpu in (None, _PROCESSOR) else self.gpu.name
+        speculation = replace(self._request.speculation, method=method, gpu=gpu)
+        try:
+            change = prepare(self._source, speculation, Load(max(self._request.concurrency)))
+        except Refused as refused:
+            return MethodPlan(method, None, refusal=Refusal(refused.message, refused.hint))
+        return self.predict(change)
+
+    def predict(self, change: Change) -> MethodPlan:
+        """Predict a prepared change, with its needs."""
+        request, evidence, method = self._request, self.evidence, change.spec.method
+        plan = MethodPlan(method, change, needs=self._needs(change))
+        cell = self._cell(change)
+        if isinstance(cell, Refusal):
+            return replace(plan, refusal=cell)
+        if request.ks:
+            ks: Sequence[int] = request.ks
+        elif METHODS[method].k_from == "method" and cell.acceptance.origin == "measured":
+            ks = (len(cell.acceptance.rates),)  # the mean length: the method decides on each draft's
+        else:
+            ks = sorted({*_KS, change.spec.k or 1})
+        pairs, posterior = evidence.pairs_of(method), fitted()
+        grid = table(cell, request.concurrency, ks, posterior, pairs)
+        last = grid.choices[-1]
+        return replace(
+            plan,
+            grid=grid,
+            evidence=evidence.describe(method, cell.acceptance),
+            learned=evidence.learned(cell, posterior, pairs),
+            changes=what_changes(last.entry, posterior, pairs),
+            schedule=schedule(grid.choices, cell.engine),
+            assumed=() if cell.pool is not None else (f"KV pool estimated, {cell.pool_ranges()[0].text('tokens')}",),
+        )
+
+    def _needs(self, change: Change) -> Needs:
+        """The needs of a side-by-side rollout, which is the default."""
+        per_replica = served_numbers(self._target.service, self._target.checkpoint.facts).tensor_parallel
+        staging = "no second artifact" if change.staging is None else f"{change.staging.mode}: {change.staging.reason}"
+        notes = ["side by side: the service goes on; a second engine runs while the gate measures"]
+        if isinstance(self._source, Session) and (start := self._source.start_time().removeprefix("; ")):
+            notes.append(start)
+        notes.append("without free GPUs: --strategy in-place, with downtime of an engine start")
+        return Needs(per_replica, staging, tuple(notes))
+
+    def _cell(self, change: Change) -> Scenario | Refusal:
+        """The question to the model, or what is missing for it."""
+        request, target, method = self._request, self._target, change.spec.method
+        facts = target.checkpoint.facts
+        if not is_known(method):
+            return Refusal(f"the model has no term for {method}", "measure it with a bench")
+        shape = (facts.shape if facts else None) or model_shape(target.model)
+        if shape is None:
+            return Refusal(f"the dimensions of {target.model or 'the target'} are unknown", _NO_SHAPE)
+        if self.gpu is None:
+            return Refusal("the GPU is unknown", f"--gpu names it: {', '.join(gpus())}")
+        draft = None
+        if method in DRAFT_MODELS:
+            draft = change.draft_shape or model_shape(change.selection.draft or change.spec.draft)
+            if draft is None:
+                hint = "--draft-listing FILE names them"
+                return Refusal(f"the dimensions of the draft {change.draft_name} are unknown", hint)
+        k = request.ks[0] if request.ks else change.spec.k or 5
+        thinking = facts_of(target.service, target=facts).thinking is True
+        acceptance = acceptance_for(request, change, self.evidence, k, thinking=thinking)
+        if acceptance is None:
+            return Refusal(
+                f"nothing is known of how much {method} is accepted",
+                "measure it with --measure; name a class to screen: --traffic code; or give rates: --acceptance "
+                "0.7,0.5,0.3",
+            )
+        cell = self._scenario(method, k, self.gpu, (shape, draft), acceptance)
+        wrong = fault(cell, request.ks or (k,), request.concurrency)
+        if wrong is not None:
+            field = wrong[0].rpartition(".")[2].replace("_", "-")
+            raise InputError(wrong[1], field=f"--{field}")
+        spread = any(target.service.command.has(flag) for flag in _SPREADS)
+        refusal = None if spread else misfit(cell)
+        return cell if refusal is None else Refusal(f"{target.model or 'the target'} {refusal.reason}", refusal.hint)
+
+    def _scenario(
+        self, method: str, k: int, gpu: Gpu, shapes: tuple[Shape, Shape | None], acceptance: Acceptance
+    ) -> Scenario:
+        """The cell of the first concurrency, as the service is configured. ``shapes``: of target and draft."""
+        request, target, facts = self._request, self._target, self._target.checkpoint.facts
+        numbers = served_numbers(target.service, facts)
+        pool, draft_pool = self.evidence.pools.get(method, (self._log.tokens, None))
+        quantised = facts.quantization if facts and facts.quantization not in (None, "none") else None
+        converted = target.service.command.get("quantization")
+        weights = facts.weight_gib if facts and not converted else None
+        return Scenario(
+            target=shapes[0],
+            gpu=gpu,
+            method=method,
+            k=k,
+            concurrency=float(request.concurrency[0]),
+            prompt=self.lengths.prompt,
+            output=self.lengths.output,
+            acceptance=acceptance,
+            gpus=numbers.tensor_parallel,
+            draft=shapes[1],
+            precision=precision_of(f"{converted or ''} {quantised or ''} {target.model or ''}", shapes[0]),
+            kv_element_bytes=float(numbers.kv_element_bytes),
+            weights_gb=weights and weights * GIB / 1e9,
+            pool=pool,
+            draft_pool=draft_pool,
+            utilisation=numbers.utilisation,
+            max_num_seqs=numbers.max_num_seqs,
+            max_model_len=numbers.max_model_len,
+            engine=parse_version(target.engine),
+        )
