@@ -13,9 +13,9 @@ class Unmeasured:
     def __init__(self, mpctl):
         self.mpctl = mpctl
 
-    def _line(self, arguments, kill_after=0):
+    def _line(self, arguments, point=0, program="matrix"):
         environment = self.mpctl.environment | {"KUBECONFIG": str(self.mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
-        words = [sys.executable, "-m", "tests.cluster.matrix", str(kill_after), *arguments]
+        words = [sys.executable, "-m", f"tests.cluster.{program}", str(point), *arguments]
         return words, {"cwd": self.mpctl.directory, "env": environment, "stdin": subprocess.DEVNULL, "text": True}
 
     def __call__(self, *arguments, kill_after=0, code=0):
@@ -28,6 +28,7 @@ class Unmeasured:
     def json(self, *arguments):
         return json.loads(self(*arguments, "-o", "json").stdout)
 
-    def start(self, *arguments):
-        words, options = self._line(arguments)
+    def start(self, *arguments, point=0, program="matrix"):
+        """``program``: the one that ends or stops itself at ``point``."""
+        words, options = self._line(arguments, point, program)
         return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
