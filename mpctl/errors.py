@@ -36,11 +36,6 @@ class MpctlError(Exception):
         self.hint = hint
 
 
-def reason_of(error: Exception) -> str:
-    """Return the message of an error of mpctl, and type and text of any other."""
-    return error.message if isinstance(error, MpctlError) else f"{type(error).__name__}: {error}"
-
-
 class InputError(MpctlError):
     """Input that cannot be used: ``file``, ``line`` (1-based) and ``field`` where they are known.
 

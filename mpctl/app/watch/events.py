@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl.errors import MpctlError
 from mpctl.watch.assessment import MEANINGS, Assessment, remedy_of
 from mpctl.watch.reference import Expected, Figures, Reference
 
@@ -78,6 +79,11 @@ def signal_event(at: str, key: tuple[str, str], assessment: Assessment, referenc
         figures=assessment.figures,
         expected=assessment.expected,
     )
+
+
+def reason_of(error: Exception) -> str:
+    """Return the message of an error of mpctl, and type and text of any other."""
+    return error.message if isinstance(error, MpctlError) else f"{type(error).__name__}: {error}"
 
 
 def figures_record(figures: Figures | None) -> dict[str, Any] | None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from mpctl.app.watch.events import WatchEvent, expected_record, figures_record
+from mpctl.app.watch.events import WatchEvent, expected_record, figures_record, reason_of
 from mpctl.app.watch.watcher import WatchedService, Watcher
-from mpctl.errors import reason_of
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Any, TypeVar
 
 from mpctl.app.session.base import Session
-from mpctl.errors import reason_of
+from mpctl.app.watch.events import reason_of
 from mpctl.watch.reading import Reading
 
 _READERS, _LATE_READERS = 16, 4

@@ -16,7 +16,7 @@ from typing import Any
 
 from mpctl import bounded
 from mpctl.app.session.base import Session
-from mpctl.errors import reason_of
+from mpctl.app.watch.events import reason_of
 from mpctl.experiment.run import API_VERSION
 from mpctl.methods import from_config
 from mpctl.rollout.operation import Ending, last_change, operations

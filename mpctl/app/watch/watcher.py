@@ -19,13 +19,13 @@ from mpctl.app.operate.refresh import open_training
 from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
-from mpctl.app.watch.events import WatchEvent, signal_event
+from mpctl.app.watch.events import WatchEvent, reason_of, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
 from mpctl.app.watch.stale import Trainings
 from mpctl.drafts.refresh import StaleDraft
-from mpctl.errors import MpctlError, reason_of
+from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, CHANGES, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
@@ -114,6 +114,10 @@ def _with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session)
     return (
         replace(assessment, text=text) if assessment.signal is Signal.HEALTHY and not facts.speculates else assessment
     )
+
+
+def _late(readers: Readers) -> str:
+    return f"the ledger was not read within {readers.deadline_s:g} s"
 
 
 class Watcher:
@@ -216,11 +220,7 @@ class Watcher:
         """Return the facts of the services that are due, or why they cannot be read."""
         due = [watched for watched in free if self._is_due(watched)]
         facts = self.readers.read("ledger", self._facts_of, [watched.session for watched in due])
-        return {watched.key: facts.get(watched.key, self._late) for watched in due}
-
-    @property
-    def _late(self) -> str:
-        return f"the ledger was not read within {self.readers.deadline_s:g} s"
+        return {watched.key: facts.get(watched.key, _late(self.readers)) for watched in due}
 
     def _is_due(self, watched: WatchedService) -> bool:
         age = None if watched.read_at is None else self._monotonic() - watched.read_at
@@ -401,7 +401,7 @@ class Watcher:
     def _changed_meanwhile(self, watched: WatchedService) -> bool:
         """Read the ledger again. Returns whether it holds other facts than before."""
         before = watched.facts
-        self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or self._late)
+        self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or _late(self.readers))
         return watched.facts != before
 
     def _situation(self, watched: WatchedService) -> Situation:

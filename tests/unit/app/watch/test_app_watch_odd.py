@@ -253,3 +253,15 @@ def test_an_object_that_is_no_service_hides_no_service_of_a_listing(odd):
     api = OddApi()
     api.list = list_
     assert cluster_services(api, None) == [("chat", "odd", INFERENCE_SERVICE)]
+
+
+def test_a_first_listing_with_an_odd_answer_is_reported_and_tried_again():
+    healthy = promoted()
+    watcher, events = watch(healthy)
+    listings = [[{}], [{"metadata": healthy}]]
+    watcher._services = lambda: [item["metadata"] for item in listings.pop(0)]
+    for _ in range(2):
+        healthy.memory.context.clock.sleep(60.0)
+        watcher.round()
+    assert [(event.service, event.text) for event in events] == [("-", "KeyError: 'metadata'")]
+    assert ("chat", "svc") in watcher.watched
