@@ -175,8 +175,8 @@ def restart_plan(session: Session, *, why: str, by: str) -> Plan:
 
 
 def unlock(session: Session, *, force: bool = False) -> Operation | None:
-    """Remove a dead operator's lease; ``force``: also that of a live one, whose command stops before its next write,
-    and continue with a ledger that lost its newest entries. Returns the unfinished operation that can now be resumed.
+    """Remove a dead operator's lease and fence its command off; ``force``: also that of a live one, and continue with a
+    ledger that lost its newest entries. Returns the unfinished operation that can now be resumed.
 
     Raises:
         InputError: the service is on this machine, where a lock ends with its process.

@@ -44,6 +44,7 @@ from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, L
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.object_store import KubernetesStore
+from mpctl.platform.kubernetes.service.fence import fence
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.operation import unfinished_operation
@@ -71,6 +72,7 @@ class ClusterSession(Session):
         self.name, self.namespace, self.console = name, namespace, console
         self.client = client
         self.store = KubernetesStore(client, namespace, name, who())
+        self.store.held.fence = lambda: fence(client, resource, namespace, name)
         self.platform = KubernetesPlatform(
             client, namespace, name, resource=resource, recorded_scaling=self._held_scaling
         )

@@ -66,7 +66,7 @@ def unlock(context: CliContext, /, name: str | None, *, force: bool) -> None:
     """Show who has locked a service, and unlock it when the holder's heartbeat has stopped.
 
     A holder is dead when its process on this machine is gone, or its heartbeat does not change for 30 s. The next
-    command finds that out by itself.
+    command finds that out by itself. The command that held the service writes nothing to it afterwards.
     """
     from mpctl.app.operate import maintain
 

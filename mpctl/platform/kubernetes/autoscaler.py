@@ -94,7 +94,7 @@ def _home(isvc: Mapping[str, Any]) -> str:
     return HOMES.get(str(isvc.get("kind")), HOMES[INFERENCE_SERVICE.name])
 
 
-_KINDS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)}
+AUTOSCALERS = {kind.name: kind for kind in (HPA, SCALED_OBJECT, INFERENCE_SERVICE, LLM_INFERENCE_SERVICE)}
 _FIELDS = {
     HPA.name: ("minReplicas", "maxReplicas"),
     SCALED_OBJECT.name: ("minReplicaCount", "maxReplicaCount"),
@@ -178,7 +178,7 @@ class Autoscalers:
         for item in record["items"]:
             if item["kind"] in HOMES:
                 continue  # a part of the service, whose manifest is compared
-            kind = _KINDS[item["kind"]]
+            kind = AUTOSCALERS[item["kind"]]
             scaler = self._client.get(kind, item["name"], self._namespace)
             if scaler is None:
                 changes.append(f"{kind.name} {item['name']} was deleted")
@@ -191,7 +191,7 @@ class Autoscalers:
         return tuple(changes)
 
     def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:
-        kind: ObjectKind = _KINDS[item["kind"]]
+        kind: ObjectKind = AUTOSCALERS[item["kind"]]
         name = item["name"]
         for _ in range(_TRIES):
             scaler = self._client.get(kind, name, self._namespace)

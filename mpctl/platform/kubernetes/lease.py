@@ -7,8 +7,9 @@ holder on this machine whose process is gone is dead at once, so ``mpctl resume`
 The Lease also names the newest entry of the ledger, so that entries which somebody removed from its end are missed.
 
 A Lease that cannot be renewed is lost: from then on every write of the client raises, and the operation stops before
-its next step, resumable. Before every write the age of the own heartbeat is checked, too: a process that was stopped,
-or whose heartbeats hang in a connection, renews first, and writes nothing when the Lease has another holder by then.
+its next step, resumable. Before every write the Lease is read, or renewed where its heartbeat is old: nothing is
+written when it has another holder by then. A command that is stopped between that read and its write is fenced off by
+whoever takes the Lease over (``service.fence``), which is due unless the last holder released the Lease.
 """
 
 from __future__ import annotations
@@ -30,12 +31,13 @@ from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import LEASE
 from mpctl.platform.kubernetes.api.names import labels, lease_name
 from mpctl.platform.kubernetes.api.objects import last_writer, writer_of
-from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, Stale, Unreachable
+from mpctl.platform.kubernetes.api.replies import AlreadyExists, Call, Json, OutcomeUnknown, Stale, Unreachable
 from mpctl.platform.kubernetes.ledger_objects import NEWEST, NewestEntry, naming, newest_entry_of
 
 HEARTBEAT_S = 10.0  # as the kubelet's for its node's Lease
 DURATION_S = 30  # the Lease's leaseDurationSeconds: two heartbeats may be lost
 _PURPOSE, _PROCESS, _WHO = "mpctl.dev/purpose", "mpctl.dev/process", "mpctl.dev/who"
+_RELEASED = "mpctl.dev/released"  # by its holder, after its last write
 _TRIES = 4
 _MOST_CHANGES = 2**31 - 1  # the field is an int32
 _WATCH_S = 1.0  # between two reads of a heartbeat
@@ -153,7 +155,12 @@ class Lease:
         self._elapsed = elapsed
         self._beaten = 0.0
         self._lost = ""
+        self._aftermath = ""  # what this command had written when it noticed the loss
+        self._confirmed = 0  # number of writes that were answered before the Lease was last known to be held
+        self._unfenced = False  # an earlier holder may still write
         self._held_for = ""
+        self.fence: Callable[[], None] = lambda: None  # ends the writes of earlier holders
+        self.was_used: Callable[[], bool] = lambda: False  # whether a Lease that is not found may have had a holder
         self._token = f"{who}/{secrets.token_hex(8)}"
         self._read: tuple[tuple[str, str], float] | None = None  # a heartbeat, and when it was read first
         self._written: Json | None = None  # as the server stored it: nobody else wrote it since while it is renewed
@@ -175,52 +182,97 @@ class Lease:
 
     @contextmanager
     def hold(self, purpose: str) -> Iterator[None]:
-        """Acquire the Lease, renew it, release it.
+        """Acquire the Lease, fence off an earlier holder that did not release it, renew it, release it.
 
         Raises:
             Conflict: it has a live holder.
+            NotPermitted: an object of the service may not be written, which fencing needs.
         """
         begun = self._elapsed()
         self._acquire(purpose)
-        self._beaten, self._lost, self._held_for = begun, "", purpose
+        self._beaten, self._lost, self._aftermath, self._held_for = begun, "", "", purpose
+        self._confirmed = 0
         self._stop.clear()
         beat = threading.Thread(target=self._beat, args=(purpose,), name="mpctl lease", daemon=True)
         beat.start()
         before = self._client.guard
         self._client.guard = self.require
         try:
+            if self._unfenced:
+                self.fence()
+                self._unfenced = False
+            self._client.written = []
             yield
         finally:
-            self._client.guard = before
+            self._client.guard, self._client.written = before, None
             self._stop.set()
             beat.join(timeout=self._heartbeat_s)
             self._release()
             self._held_for = ""
 
     def require(self) -> None:
-        """Raise when the Lease is lost; renew it first when its heartbeat is as old as others wait for.
+        """Raise when the Lease is lost: read it, or renew it when its heartbeat is as old as others wait for.
 
         Raises:
             Conflict: it is lost.
-            Unreachable: its heartbeat is old and cannot be written.
+            Unreachable: it cannot be read, or its heartbeat is old and cannot be written.
         """
-        if not self._lost and self._elapsed() - self._beaten > DURATION_S:
+        if not self._lost:
+            answered = len(self._client.written or ())
             try:
-                self._renew(self._held_for)
+                if self._elapsed() - self._beaten > DURATION_S:
+                    self._renew(self._held_for)
+                else:
+                    self._require_ours(self._client.get(LEASE, self._name, self._namespace))
+                    self._confirmed = answered
             except Conflict as error:
                 self._lost = error.message
         if self._lost:
+            self._aftermath = self._aftermath or self._written_so_far()
             raise Conflict(
                 f"{self._title} is not locked by this command any more: {self._lost}",
-                hint=f"nothing was written since; run '{self._command('status')}' to see the holder, "
+                hint=f"{self._aftermath}; run '{self._command('status')}' to see the holder, "
                 f"'{self._command('resume')}' to continue",
             )
 
+    def _require_ours(self, lease: Json | None) -> Json:
+        holder = holder_of(lease)
+        if lease is None or holder is None or holder.identity != self._token:
+            raise Conflict("it was taken by " + (holder.describe() if holder else "an unlock of another user"))
+        return lease
+
+    def _written_so_far(self) -> str:
+        """Describe what this command wrote before it noticed the loss, as the objects read now."""
+        written = self._client.written or []
+        if not written:
+            return "nothing was written to the service by this command"
+        self._client.forget_reads()
+        newest = {call.target: (call, answer) for call, answer in written}
+        objects = ", ".join(f"{target} ({self._state(*last)})" for target, last in newest.items())
+        if len(written) == self._confirmed:
+            return f"nothing was written since; before, this command wrote {objects}"
+        return f"the last write of this command may have come after that; it wrote {objects}"
+
+    def _state(self, call: Call, answer: Json | None) -> str:
+        """Compare an object with the answer to the last write of it."""
+        if answer is None:
+            return "no answer came"
+        try:
+            record = self._client.get(call.kind, str(call.name), call.namespace)
+        except MpctlError as error:
+            return f"it cannot be read: {error.message}"
+        if call.verb == "delete":
+            return "deleted" if record is None else "deleted, and still listed"
+        if record is None:
+            return "deleted since"
+        return "unchanged since" if record.get("spec") == answer.get("spec") else "changed since"
+
     def unlock(self, holder: Holder, *, force: bool = False) -> None:
-        """Release the Lease of a dead holder; with ``force`` of any.
+        """Release the Lease of a dead holder, with ``force`` of any, and fence that holder off.
 
         Raises:
             Conflict: the holder is alive.
+            NotPermitted: an object of the service may not be written, which fencing needs.
         """
         if not force:
             self.require_dead(holder)
@@ -229,10 +281,11 @@ class Lease:
             if present is None or (not force and present.heartbeat != holder.heartbeat):
                 return  # released, or acquired by another operator meanwhile
             try:
-                self._clear(present)
-                return
+                self._clear(present, released=False)
             except Stale:
                 continue
+            self.fence()
+            return
         raise MpctlError(f"{self._title} could not be unlocked in {_TRIES} tries", hint="run the same command again")
 
     def require_dead(self, holder: Holder) -> None:
@@ -242,7 +295,7 @@ class Lease:
             Conflict: its heartbeat changes.
         """
         if not self._is_dead(holder):
-            ask = "ask the holder to stop, or use --force: its command stops before its next write"
+            ask = "ask the holder to stop, or use --force: its command writes nothing to the service afterwards"
             raise Conflict(
                 f"{self._title} is held by {holder.describe()}, which is alive", hint=self._remedy(holder, ask)
             )
@@ -279,6 +332,8 @@ class Lease:
         for _ in range(_TRIES):
             lease = self._client.get(LEASE, name, self._namespace)
             holder, self.newest_entry = holder_of(lease), newest_entry_of(lease)
+            if holder is None or holder.identity != self._token:
+                self._unfenced = self.was_used() if lease is None else not _was_released(lease)
             if holder is not None and holder.identity != self._token and holder.heartbeat != dead:
                 if not self._is_known_dead(holder) and (_claims_fresh(holder) or not self._is_dead(holder)):
                     raise Conflict(
@@ -368,14 +423,12 @@ class Lease:
     def _renew(self, purpose: str) -> None:
         name = self._name
         for _ in range(_TRIES):
-            begun = self._elapsed()
+            begun, answered = self._elapsed(), len(self._client.written or ())
             lease, self._written = self._written or self._client.get(LEASE, name, self._namespace), None
-            holder = holder_of(lease)
-            if lease is None or holder is None or holder.identity != self._token:
-                raise Conflict("it was taken by " + (holder.describe() if holder else "an unlock of another user"))
+            lease = self._require_ours(lease)
             try:
                 self._written = self._client.replace(LEASE, self._body(name, purpose, lease, acquired=False))
-                self._beaten = begun
+                self._beaten, self._confirmed = begun, answered
                 return
             except (Stale, OutcomeUnknown, InputError):  # the last: it was deleted
                 continue  # read it: this command may hold it, or another one does
@@ -386,14 +439,21 @@ class Lease:
         try:
             holder = self.read()
             if holder is not None and holder.identity == self._token:
-                self._clear(holder)
+                self._clear(holder, released=not self._unfenced)
         except MpctlError:
             return
 
-    def _clear(self, holder: Holder) -> None:
-        metadata = {"resourceVersion": holder.version, "annotations": naming(self.newest_entry)}
+    def _clear(self, holder: Holder, *, released: bool) -> None:
+        annotations = {**naming(self.newest_entry), _RELEASED: "true" if released else None}
+        metadata = {"resourceVersion": holder.version, "annotations": annotations}
         patch = {"metadata": metadata, "spec": {"holderIdentity": None}}
         self._client.merge(LEASE, self._name, self._namespace, patch)
+
+
+def _was_released(lease: Json) -> bool:
+    """Return whether the last holder released the Lease: others may be stopped before a write."""
+    annotations = lease["metadata"].get("annotations") or {}
+    return holder_of(lease) is None and _RELEASED in annotations
 
 
 def _claims_fresh(holder: Holder) -> bool:

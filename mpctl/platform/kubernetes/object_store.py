@@ -72,6 +72,7 @@ class KubernetesStore:
         self._known: _Known | None = None
         self._look_alikes: dict[str, str] = {}
         self.held = Lease(client, namespace, service, who)
+        self.held.was_used = lambda: bool(self._list(names.LEDGER))
 
     # Revisions
 

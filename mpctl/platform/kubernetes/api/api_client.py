@@ -26,13 +26,16 @@ from mpctl.platform.kubernetes.api.kinds import (
     CONTROLLER_REVISION,
     DEPLOYMENT,
     HPA,
+    HTTP_ROUTE,
     INFERENCE_SERVICE,
+    LEADER_WORKER_SET,
     LEASE,
     LLM_CONFIG,
     LLM_INFERENCE_SERVICE,
     POD,
     SCALED_OBJECT,
     STATEFUL_SET,
+    VLLM_RUNTIME,
     ObjectKind,
 )
 from mpctl.platform.kubernetes.api.replies import (
@@ -73,6 +76,19 @@ _RECENT_KINDS = frozenset(
     (INFERENCE_SERVICE, LLM_INFERENCE_SERVICE, LLM_CONFIG, DEPLOYMENT, STATEFUL_SET, POD, HPA, SCALED_OBJECT)
 )
 _OWN_RECORDS = frozenset((LEASE, CONTROLLER_REVISION, CONFIG_MAP))  # writing them changes nothing that serves
+# What users' requests depend on.
+_SERVING = frozenset(
+    (
+        INFERENCE_SERVICE,
+        LLM_INFERENCE_SERVICE,
+        LEADER_WORKER_SET,
+        VLLM_RUNTIME,
+        DEPLOYMENT,
+        HPA,
+        SCALED_OBJECT,
+        HTTP_ROUTE,
+    )
+)
 _LONGEST_WAIT_S = 60.0  # a server that asks for more is reported instead
 
 
@@ -108,7 +124,8 @@ class Client:
     """An API server as one user. Safe to use from several threads.
 
     ``namespace``: of the context. ``reads`` and ``writes`` count requests sent, for tests and the debug log. ``guard``
-    is called before every write but a Lease's own, and raises when the service is no longer ours to change.
+    is called before every write but a Lease's own and dry runs, and raises when the service is no longer ours to
+    change. ``written``: while it is a list, the writes of what serves with their answers, None where none came.
     """
 
     listing = False  # whether it answers from lists, see ListingClient
@@ -136,6 +153,7 @@ class Client:
         self._lock = threading.Lock()
         self._recent: RecentReads = RecentReads()
         self.guard: Callable[[], None] | None = None
+        self.written: list[tuple[Call, Json | None]] | None = None
 
     # Reading
 
@@ -290,18 +308,21 @@ class Client:
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        version: str | None = None,
         foreground: bool = False,
         dry_run: bool = False,
     ) -> None:
-        """Delete an object, if it exists. With ``uid`` only that very object.
+        """Delete an object, if it exists. With ``uid`` only that very object, with ``version`` only as it was read.
 
         Raises:
-            Stale: the object has another uid.
+            Stale: the object has another uid or version.
         """
         call = Call("delete", kind, namespace, name)
         body: Json = {"propagationPolicy": "Foreground" if foreground else "Background"}
-        if uid is not None:
-            body["preconditions"] = {"uid": uid}
+        required = {"uid": uid, "resourceVersion": version}
+        preconditions = {field: value for field, value in required.items() if value is not None}
+        if preconditions:
+            body["preconditions"] = preconditions
         query = {"dryRun": "All"} if dry_run else {}
         # A delete that happened is answered with 404 the second time, so it can be repeated.
         self._retry_unknown(
@@ -343,13 +364,16 @@ class Client:
         *,
         gone_is_done: bool = False,
     ) -> Json:
+        is_dry_run = "dryRun" in query
         for pause in (*_PAUSES_S, None):
-            if self.guard is not None and call.kind is not LEASE:
+            if self.guard is not None and call.kind is not LEASE and not is_dry_run:
                 self.guard()  # before every try: a server that asks for a pause may ask for one longer than a lease
             answer = self._send(method, path, query, body, content_type)
             done = isinstance(answer, Response) and answer.code < 300
-            if call.kind not in _OWN_RECORDS and not (done and "dryRun" in query):
+            if call.kind not in _OWN_RECORDS and not (done and is_dry_run):
                 self.forget_reads()
+            if call.kind in _SERVING and not is_dry_run:
+                self._remember(call, answer)
             if isinstance(answer, NoResponse) or answer.code >= 500:
                 reason = "no answer" if isinstance(answer, NoResponse) else f"answer {answer.code}"
                 raise OutcomeUnknown(
@@ -365,6 +389,15 @@ class Client:
             if pause is not None:
                 self._sleep(self._delay_s(answer, pause, call))
         raise self._unreachable(answer, call)
+
+    def _remember(self, call: Call, answer: Response | NoResponse) -> None:
+        """Keep a write that was done, or may have been."""
+        if self.written is None:
+            return
+        if isinstance(answer, NoResponse) or answer.code >= 500:
+            self.written.append((call, None))
+        elif answer.code < 300:
+            self.written.append((call, json_object(answer.body)))
 
     def _retry_unknown(self, write: Callable[[], Json]) -> Json:
         for pause in _PAUSES_S:

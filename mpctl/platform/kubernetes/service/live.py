@@ -156,9 +156,8 @@ class Candidate:
         Raises:
             Conflict: an HTTPRoute gives it traffic.
         """
-        self.require_removable()
         name, selector = isvc["metadata"]["name"], shape_of(isvc).pod_selector(isvc)
-        self._client.delete(self._reader.resource, name, self._namespace, uid=isvc["metadata"]["uid"], foreground=True)
+        self._delete(isvc)
         began, patience = time.monotonic(), _GONE_TIMEOUT_S
         while True:
             pods = self._client.list(POD, self._namespace, labels=selector) or []
@@ -171,6 +170,30 @@ class Candidate:
         raise MpctlError(
             f"pods of {self._reader.resource.name} {name} did not terminate within {patience:.0f} s",
             hint=f"run '{commands.kubectl('get', 'pods', '-l', selector, namespace=self._namespace)}' to see them",
+        )
+
+    def _delete(self, isvc: Json) -> None:
+        """Delete an InferenceService, as it was read before the HTTPRoutes were: another command that took the Lease
+        may have given it traffic since."""
+        uid, present = isvc["metadata"]["uid"], isvc
+        for _ in range(_TRIES):
+            self.require_removable()
+            name, version = present["metadata"]["name"], present["metadata"]["resourceVersion"]
+            try:
+                self._client.delete(
+                    self._reader.resource, name, self._namespace, uid=uid, version=version, foreground=True
+                )
+                return
+            except Stale:  # its controller wrote its status
+                self._client.forget_reads()
+                again = self._reader.isvc(name)
+                if again is None:
+                    return
+                present = again
+        raise MpctlError(
+            f"{self._reader.resource.name} {self._namespace}/{isvc['metadata']['name']} changes faster than it can be "
+            "deleted",
+            hint="run the same command again",
         )
 
     def drain(self) -> tuple[str, ...]:

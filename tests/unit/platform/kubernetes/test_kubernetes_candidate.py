@@ -13,7 +13,9 @@ from mpctl.platform.kubernetes.service.live import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
 
-ISVC = {"metadata": {"name": "demo-candidate", "uid": "u", "annotations": {ARM_ANNOTATION: "arm-1"}}}
+ISVC = {
+    "metadata": {"name": "demo-candidate", "uid": "u", "resourceVersion": "1", "annotations": {ARM_ANNOTATION: "arm-1"}}
+}
 
 
 def pod(name="a", *, ready=True):

@@ -17,7 +17,7 @@ class Server:
     """One Lease with versions, as an API server keeps it; ``guard`` and ``down`` are the client's."""
 
     def __init__(self):
-        self.guard = None
+        self.guard = self.written = None
         self.there = None
         self.down = False
 
@@ -39,6 +39,9 @@ class Server:
     def merge(self, kind, name, namespace, patch):
         self.there["spec"] |= patch["spec"]
         self.there["metadata"]["resourceVersion"] += "0"
+
+    def forget_reads(self):
+        """Every read is answered anew."""
 
 
 class Clock:

@@ -210,10 +210,8 @@ def test_an_old_arm_is_kept_only_with_room_for_its_pods_and_one_more(nodes, fits
 
 def beside(arm, **more):
     candidate = candidate_of(arm.manifest, arm.id, namespace="ns", **more)
-    return {
-        **candidate,
-        "metadata": {**candidate["metadata"], "uid": "u2", "creationTimestamp": "2026-01-01T00:00:00Z"},
-    }
+    stored = {"uid": "u2", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {**candidate, "metadata": {**candidate["metadata"], **stored}}
 
 
 def shared(weight):
