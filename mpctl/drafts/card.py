@@ -151,7 +151,8 @@ class Licences(Record):
 @dataclass(frozen=True)
 class Card(Record):
     """Describes a head. ``training_digests``: :func:`prompt_digest` of each training prompt under ``salt``, empty for a
-    head whose training prompts are unknown; ``made_with``: the trainer and its version; ``disk_reached``: collecting
+    head whose training prompts are unknown; ``prompts``: the order's digest over all that it was trained and measured
+    on; ``made_with``: the trainer and its version; ``disk_reached``: collecting
     stopped at the limit of disk, and training had the transcripts before it."""
 
     name: str
@@ -161,6 +162,7 @@ class Card(Record):
     start: StartHead | None = None
     salt: str = ""
     training_digests: tuple[str, ...] = ()
+    prompts: str = ""
     holdout: Holdout | None = None
     versions: dict[str, str] = field(default_factory=dict)
     licences: Licences = Licences()

@@ -7,6 +7,7 @@ transcripts.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,6 +59,11 @@ class Split:
         )
 
 
+def digest_of(prompts: Split, salt: str) -> str:
+    """Return the digest over the whole text of all prompts: sha256 over the salt and prompts.jsonl, hex."""
+    return hashlib.sha256(f"{salt}\n{prompt_lines(prompts)}".encode()).hexdigest()
+
+
 def prompt_lines(prompts: Split) -> str:
     """Return the text of a head's prompts.jsonl."""
     sides = (("training", prompts.training), ("holdout", prompts.holdout))
@@ -85,7 +91,8 @@ class Images(Record):
 
 @dataclass(frozen=True)
 class TrainingOrder(Record):
-    """An order. It holds no text of a prompt: ``training`` and ``holdout`` are digests under ``salt``.
+    """An order. It holds no text of a prompt: ``training`` and ``holdout`` are digests of conversations under ``salt``,
+    ``prompts`` is one over the whole text of all.
 
     ``name``: the service and a number, ``qwen-7``; ``start``: None trains from nothing; ``command``: the trainer's
     arguments with ``{transcripts}``, ``{target}``, ``{start}``, ``{out}`` and ``{steps}``; ``made_with``: the trainer's
@@ -106,6 +113,7 @@ class TrainingOrder(Record):
     images: Images = Images()
     made_with: str = ""
     speculation: dict[str, Any] = field(default_factory=dict)
+    prompts: str = ""
 
     def __post_init__(self) -> None:
         """Raises :class:`InputError` for a name that is no folder's or for an unknown placeholder of the command."""
@@ -137,7 +145,7 @@ def program_of(command: Sequence[str]) -> str:
 
 def next_name(service: str, taken: Iterable[str]) -> str:
     """Return the service's next head name: the highest number in use plus one."""
-    numbers = [int(match[1]) for name in taken if (match := re.fullmatch(rf"{re.escape(service)}-(\d+)", name))]
+    numbers = [int(match[1]) for name in taken if (match := re.fullmatch(rf"{re.escape(service)}-(\d{{1,9}})", name))]
     return f"{service}-{max(numbers, default=0) + 1}"
 
 

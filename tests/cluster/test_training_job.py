@@ -154,7 +154,7 @@ def test_every_printed_object_is_valid_to_the_api_server(namespace, mpctl, traff
     printed = train(mpctl, traffic, "--engine", engine, "--queue", "gpus").stdout
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
     trained = ["Job"] if engine == "job" else ["TrainingRuntime", "TrainJob"]
-    assert kinds == ["PersistentVolumeClaim", "ConfigMap", *trained]
+    assert kinds == ["PersistentVolumeClaim", "ConfigMap", *trained, "ControllerRevision"]
     assert "planted" not in printed
     namespace.kubectl("apply", "-f", "-", "--dry-run=server", "--validate=strict", stdin=printed)
     assert jobs(namespace) == []

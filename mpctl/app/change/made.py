@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from mpctl import commands
+from mpctl import bounded, commands
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source, TrainedHeads
 from mpctl.drafts.card import CARD_FILE, Card, Target, card_of
@@ -76,7 +75,7 @@ def card_file(weights: Path) -> Path:
 
 def _read_card(path: Path) -> Card:
     try:
-        return restored(path, card_of, json.loads(path.read_bytes()), hint="")
+        return restored(path, card_of, bounded.loads(path.read_bytes()), hint="")
     except (ValueError, MpctlError) as error:
         raise InputError(
             f"this is no card of a head: {error}", file=str(path), hint="take it away to go without its checks"

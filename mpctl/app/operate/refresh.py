@@ -23,7 +23,7 @@ from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.drafts.card import Card, Target
 from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, next_name
 from mpctl.drafts.refresh import RefreshPolicy
-from mpctl.errors import Conflict, InputError, Refused
+from mpctl.errors import Conflict, InputError, Refused, Tampered
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import (
     Ending,
@@ -254,6 +254,8 @@ def _card(session: Session, training: Training, operation: Operation) -> _Write 
         waited = status is not None and status.phase is TrainingPhase.PENDING
         return _refuse(session, operation, f"{'no capacity' if waited else 'not trained'}: {state}")
     card, live = trainer.card(uid), training.target()
+    if (card.name, card.salt) != (reserved_of(operation).name, reserved_of(operation).salt):
+        raise Refused(f"the card of {card.name} is not that of the order that {operation.id} recorded")
     if difference := card.target.difference(live):
         return _refuse(session, operation, f"overtaken: the head was trained for {difference}")
     holdout = card.holdout
@@ -307,7 +309,20 @@ def poll(operation: Operation, training: Training) -> TrainingStatus | None:
 
 
 def _digest(order: TrainingOrder) -> str:
-    return hashlib.sha256(json.dumps([order.training, order.holdout]).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([order.training, order.holdout, order.prompts]).encode()).hexdigest()
+
+
+def trained_order(training: Training, operation: Operation) -> TrainingOrder:
+    """Return the order of a refresh as the ledger names it.
+
+    Raises:
+        Tampered: it is gone, or was changed.
+    """
+    reserved = reserved_of(operation)
+    for order in training.trainer.orders():
+        if (order.name, order.salt, _digest(order)) == (reserved.name, reserved.salt, reserved.prompts):
+            return order
+    raise Tampered(f"the order of {reserved.name} is missing, or is not the one that {operation.id} recorded")
 
 
 def is_due(operation: Operation, status: TrainingStatus | None, now: datetime) -> bool:

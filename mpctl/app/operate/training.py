@@ -25,6 +25,7 @@ from mpctl.drafts.order import (
     TrainingOrder,
     TrainingPhase,
     TrainingStatus,
+    digest_of,
     next_name,
     program_of,
 )
@@ -138,29 +139,41 @@ def purge(session: Session, trainer: HeadTrainer, head: str) -> None:
 
 
 def prepare_order(
-    session: Session, request: DraftTrainRequest, heads: Sequence[MadeHead]
+    session: Session, training: ServiceTraining, request: DraftTrainRequest, heads: Sequence[MadeHead]
 ) -> tuple[TrainingOrder, Split]:
-    """Return the order to train: the unfinished one of the service, else a new one; and its prompts.
+    """Return the order to train, which continues the unfinished one of the service if there is one; and its prompts.
 
     Raises:
         InputError: the request cannot be used.
-        Conflict: an unfinished order has other prompts or another method.
+        Conflict: an unfinished order is not what the request asks for.
     """
-    prompts = read_prompts(request.prompts)
     unfinished = next((head.order for head in reversed(heads) if head.unfinished), None)
-    config: dict[str, Any] | None = session.service().speculation()
-    spec = from_config(config)
-    method = trained_method(request.method, spec)
-    if unfinished is not None:
-        split = Split.of(prompts, unfinished.salt)
-        if digests_of(split.training, unfinished.salt) != unfinished.training or method != unfinished.method:
-            raise Conflict(
-                f"the training of {unfinished.name} is unfinished and has other prompts or another method",
-                hint=f"{_purge_command(session, unfinished)} deletes it",
-            )
-        return unfinished, split
-    name = next_name(session.name, [head.order.name for head in heads])
-    return new_order(session, request, name, token_hex(16))
+    if unfinished is None:
+        name, salt = next_name(session.name, [head.order.name for head in heads]), token_hex(16)
+    else:
+        name, salt = unfinished.name, unfinished.salt
+    order, split = new_order(session, request, name, salt)
+    order = training.complete(order)
+    if unfinished is not None and order != unfinished:
+        raise Conflict(
+            f"the training of {name} is unfinished and has {_differences(unfinished, order)}",
+            hint=f"repeat the command with its settings, or {_purge_command(session, unfinished)} deletes it",
+        )
+    return order, split
+
+
+def _differences(stored: TrainingOrder, asked: TrainingOrder) -> str:
+    """Describe how a stored order differs from what was asked for; prompts are named alone."""
+    if (stored.prompts, stored.training) != (asked.prompts, asked.training):
+        return "other prompts"
+    first, second = stored.to_record(), asked.to_record()
+    return ", ".join(
+        f"the {name} {_shown(first[name])}, not {_shown(second[name])}" for name in first if first[name] != second[name]
+    )
+
+
+def _shown(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str) -> tuple[TrainingOrder, Split]:
@@ -188,6 +201,7 @@ def new_order(session: Session, request: DraftTrainRequest, name: str, salt: str
         salt=salt,
         training=digests_of(split.training, salt),
         holdout=digests_of(split.holdout, salt),
+        prompts=digest_of(split, salt),
         command=command,
         k=(spec.k if spec.method == method else None) or k,
         speculation=settings,
@@ -288,17 +302,16 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
 
     Raises:
         InputError: the request cannot be used.
-        Conflict: an unfinished order has other prompts or another method.
+        Conflict: an unfinished order is not what the request asks for.
         Cancelled: the user declined, or Ctrl-C detached.
     """
     training = open_training(session, request)
     heads = made_heads(session, training.trainer)
-    order, prompts = prepare_order(session, request, heads)
+    order, prompts = prepare_order(session, training, request, heads)
     if not order.command:
         raise InputError(
             "names the command of the training stage", field="--trainer", hint="docs/how-to/refresh-a-draft.md has one"
         )
-    order = training.complete(order)
     if not request.apply:
         if unknown := _unknown_licences(session, order):
             session.console.warn(unknown)
@@ -311,6 +324,7 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         session.console.confirm(
             f"{order.name}: {training.runner} trains a {order.method} head on {len(order.training)} prompts, within "
             f"{order.limits.deadline_s / 3600:.1f} h and {order.limits.disk_gib:.0f} GiB of transcripts\n"
+            f"trainer{f' in {order.images.trainer}' if order.images.trainer else ''}: {shlex.join(order.command)}\n"
             f"Continue ({session.place})?"
         )
     try:
@@ -394,7 +408,6 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         Volume,
         serving_image,
         stage_commands,
-        stage_programs,
         train_job_objects,
         training_objects,
     )
@@ -414,11 +427,12 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
 
     def objects(order: TrainingOrder) -> tuple[dict[str, Any], ...]:
         volume = Volume(order.limits.disk_gib + _HEADS_GIB, asked.storage_class, asked.shared)
-        form = JobForm(volume, stage_programs(), stage_commands(order), asked.queue)
+        form = JobForm(volume, stage_commands(order), asked.queue)
         render = train_job_objects if asked.engine == "trainjob" else training_objects
         return render(order, form, pod(), session.namespace)
 
-    return ServiceTraining(JobTrainer(session.client, session.namespace, session.name, objects), objects, complete)
+    trainer = JobTrainer(session.client, session.namespace, session.name, objects, session.console.warn)
+    return ServiceTraining(trainer, lambda order: (*objects(order), *trainer.seal(order)), complete)
 
 
 _HEADS_GIB = 10.0  # on the claim besides the transcripts: checkpoints of a head

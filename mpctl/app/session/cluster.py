@@ -118,7 +118,7 @@ class ClusterSession(Session):
         """The heads of the service's training Jobs."""
         from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
 
-        return JobTrainer(self.client, self.namespace, self.name, lambda _order: ())
+        return JobTrainer(self.client, self.namespace, self.name, lambda _order: (), self.console.warn)
 
     def require_load_client(self) -> None:
         """A Job brings its own; otherwise it is that of a vLLM on this machine.

@@ -165,9 +165,7 @@ def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, tra
     file stays where the rollout is interrupted, which reads it again."""
     spec, reserved = promotion.spec, refresh.reserved_of(offered)
     assert spec is not None
-    trained = {
-        digest for order in training.trainer.orders() if order.name == reserved.name for digest in order.training
-    }
+    trained = {*refresh.trained_order(training, offered).training}
     split = training.order(reserved.name, reserved.salt)[1]  # of files that may have grown since
     prompts = (*split.training, *split.holdout)
     holdout = [prompt for prompt in prompts if prompt_digest(prompt, reserved.salt) not in trained]

@@ -22,7 +22,7 @@ def figures(tokens):
 
 holdout = {"prompts": len(order["holdout"]), "k": 3, "old": figures(1.9), "new": figures(3.1)}
 holdout["difference"] = interval(1.2, 0.2)
-card = {key: order[key] for key in ("name", "method", "target", "salt")}
+card = {key: order[key] for key in ("name", "method", "target", "salt", "prompts")}
 card |= {"head_digest": hashlib.sha256(weights).hexdigest(), "holdout": holdout}
 (folder / "card.json").write_text(json.dumps(card))
 (folder / "prompts.jsonl").unlink()

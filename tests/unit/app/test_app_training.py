@@ -1,6 +1,7 @@
 """A head is trained once for a service, followed, listed and deleted: the use case over a trainer in memory."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from session import MemorySession
@@ -10,7 +11,8 @@ from watched import QUICK
 from mpctl.app.operate import rollout, training
 from mpctl.app.requests import RolloutRequest, SpeculationRequest
 from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.drafts.order import TrainingPhase
+from mpctl.drafts.card import Target
+from mpctl.drafts.order import Images, TrainingPhase
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
 
 ACCEPTED = ("unknown-licence",)
@@ -110,6 +112,33 @@ def test_the_same_command_continues_and_another_one_is_refused(session, trainer,
     assert training.train(session, asked(apply=True)).card.name == "svc-1"
     trainer.cards = trainer_cards
     assert trainer.trainings == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"command": ("sh", "-c", "id")}, 'the command ["sh", "-c", "id"], not ["train", "--out", "{out}"]'),
+        ({"images": Images("", "evil.example/x")}, '"trainer": "evil.example/x"}, not {"engine": "", "trainer": ""}'),
+        ({"target": Target("org/other")}, 'the target {"model": "org/other"'),
+    ],
+)
+def test_a_stored_order_that_is_not_what_was_asked_for_is_refused_with_both_shown(
+    session, trainer, asked, change, says
+):
+    trainer.phase = TrainingPhase.TRAINING
+    stored = training.new_order(session, asked(), "svc-1", "5a17")[0]
+    trainer.runs["svc-1"] = replace(stored, **change)
+    trainer.status = lambda uid: None  # its Job is not created yet
+    with pytest.raises(Conflict, match="svc-1 is unfinished and has the") as refused:
+        training.train(session, asked(apply=True))
+    assert says in refused.value.message
+    assert "mpctl drafts purge svc-1" in refused.value.hint
+    assert (trainer.sent, session.console.questions[1:]) == (0, [])
+
+
+def test_the_question_names_the_trainers_command_and_image(session, trainer, asked):
+    training.train(session, asked(apply=True, image="org/speculators@sha256:2e"))
+    assert "trainer in org/speculators@sha256:2e: train --out '{out}'\n" in session.console.questions[-1]
 
 
 @pytest.mark.parametrize("phase", [TrainingPhase.FAILED, None])

@@ -1,18 +1,22 @@
 """The objects that train a head in a cluster: what they hold and what they never hold."""
 
+import base64
+import hashlib
 import json
+import zlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Images, TrainingOrder
+from mpctl.drafts.order import Images, Split, TrainingOrder, digest_of
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.training_job.manifest import (
     JobForm,
     Volume,
     object_name,
+    stage_commands,
     train_job_objects,
     training_objects,
 )
@@ -57,7 +61,7 @@ SERVING = {
     },
 }
 COMMANDS = {stage: [stage, "--folder", "/mpctl/drafts/drafts/qwen-7"] for stage in ("collect", "train", "card")}
-FORM = JobForm(Volume(30), {"stage.py": "print()"}, COMMANDS)
+FORM = JobForm(Volume(30), COMMANDS)
 
 
 def order_of(prompts=("first prompt", "second prompt"), *, name="qwen-7"):
@@ -69,6 +73,7 @@ def order_of(prompts=("first prompt", "second prompt"), *, name="qwen-7"):
         salt="5a17",
         training=tuple(prompt_digest(prompt, "5a17") for prompt in prompts),
         holdout=(prompt_digest("held out", "5a17"),),
+        prompts=digest_of(Split(tuple(prompts), ("held out",)), "5a17"),
         command=("speculators", "train"),
         start=StartHead("/mnt/models/head", ""),
         images=Images("vllm/vllm-openai@sha256:1f", "speculators@sha256:2e"),
@@ -114,7 +119,7 @@ def test_no_container_can_speak_to_the_api_server_or_change_the_targets_files():
 
 def test_a_job_is_suspended_only_where_a_queue_resumes_it():
     assert "suspend" not in job_of()["spec"]
-    queued = job_of(JobForm(Volume(30), {}, COMMANDS, queue="gpus"))
+    queued = job_of(JobForm(Volume(30), COMMANDS, queue="gpus"))
     assert queued["spec"]["suspend"] is True
     assert queued["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
 
@@ -138,7 +143,23 @@ def test_two_orders_of_one_head_have_one_config_map_that_cannot_be_changed():
     assert first["immutable"] is True
     assert first["metadata"] == other["metadata"]
     spec = job_of()["spec"]["template"]["spec"]
-    assert {"name": "mpctl-programs", "configMap": {"name": first["metadata"]["name"]}} in spec["volumes"]
+    assert {"name": "mpctl-order", "configMap": {"name": first["metadata"]["name"]}} in spec["volumes"]
+
+
+def test_no_object_but_the_job_decides_what_runs_in_its_pod():
+    order = order_of()
+    _, config, job = training_objects(order, JobForm(Volume(30), stage_commands(order)), SERVING, "ml")
+    assert list(config["data"]) == ["order.json"]
+    digest = hashlib.sha256(config["data"]["order.json"].encode()).hexdigest()
+    spec = job["spec"]["template"]["spec"]
+    stages = [c for c in (*spec["initContainers"], *spec["containers"]) if c["name"] in COMMANDS]
+    for container in stages:
+        start, _, loader, packed, stage, _, order_file, *options = container["command"]
+        assert (start, stage, options[0]) == ("python3", container["name"], digest)
+        assert "stage.py" in json.loads(zlib.decompress(base64.b64decode(packed)))
+        assert order_file not in loader
+        assert max(map(len, container["command"])) < 128 * 1024  # of one argument: Linux's MAX_ARG_STRLEN
+    assert stages[1]["command"][-2:] == ["speculators", "train"]
 
 
 def test_too_many_prompts_for_an_object_are_refused_with_their_number():

@@ -213,6 +213,8 @@ _TRAIN = ("drafts train",)
 TRAINING = (
     *_rows("list", kinds.JOB, ("status",), "heads that are being trained"),
     *_rows("list", kinds.CONFIG_MAP, ("drafts list", "drafts purge", *_TRAIN), "orders and cards of heads"),
+    *_rows("list", kinds.CONTROLLER_REVISION, ("drafts list", "drafts purge", *_TRAIN), "seals of orders and cards"),
+    *_rows("create", kinds.CONTROLLER_REVISION, ("drafts purge", *_TRAIN), "seal the order, the card", "operator"),
     *_rows("create", kinds.CONFIG_MAP, _TRAIN, "the order, the card", "operator"),
     *_rows("list create delete", kinds.CLAIM, ("drafts purge", *_TRAIN), "the volume of a head", "operator"),
     *_rows("list create delete", kinds.JOB, ("drafts purge", *_TRAIN), "the training", "operator"),

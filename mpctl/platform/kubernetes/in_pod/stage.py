@@ -1,16 +1,17 @@
 """A stage of a training Job: skipped if it was done before, else its command runs; ``collect`` first gets the prompts.
 
-Runs in the pod; imports nothing of mpctl. While ``collect`` waits it listens on 127.0.0.1 only, which is where the API
-server's port-forward arrives: ``POST /prompts`` takes the lines of prompts.jsonl. ``card`` ends with the card as one
-line of output, without the digests of prompts, which the order has.
+Runs in the pod; imports nothing of mpctl. The Job's command has the order's digest: another order is not obeyed. While
+``collect`` waits it listens on 127.0.0.1 only, which is where the API server's port-forward arrives: ``POST /prompts``
+takes the lines of prompts.jsonl, and refuses those of which the order has another digest, so it does not matter who
+posts first. ``card`` ends with the card as one line of output, without the digests of prompts, which the order has.
 
-``stage.py STAGE FOLDER ORDER PORT WAIT_S COMMAND...``.
+``stage.py STAGE FOLDER ORDER DIGEST PORT WAIT_S COMMAND...``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -22,8 +23,13 @@ PROMPTS = "prompts.jsonl"
 REQUEST_BYTES = 64 * 2**20
 
 
-def receive(folder: Path, port: int, wait_s: float) -> bool:
-    """Wait until the prompts are in the folder; return whether they are."""
+def sha256(text: str) -> str:
+    """Return the digest of a text, hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def receive(folder: Path, order: dict[str, object], port: int, wait_s: float) -> bool:
+    """Wait until the order's prompts are in the folder; return whether they are."""
     arrived = threading.Event()
 
     class PromptReceiver(BaseHTTPRequestHandler):
@@ -32,7 +38,11 @@ def receive(folder: Path, port: int, wait_s: float) -> bool:
             if self.path != "/prompts" or not 0 < size <= REQUEST_BYTES:
                 self._end(404)
                 return
-            write(folder / PROMPTS, json.loads(self.rfile.read(size))["lines"])
+            lines = str(json.loads(self.rfile.read(size))["lines"])
+            if sha256(f"{order['salt']}\n{lines}") != order["prompts"]:
+                self._end(409)
+                return
+            write(folder / PROMPTS, lines)
             self._end(200)
             arrived.set()
 
@@ -67,17 +77,21 @@ def write(path: Path, text: str) -> None:
 
 def main(arguments: list[str]) -> int:
     """Run a stage; return its exit code."""
-    stage, folder, order, port, wait_s = arguments[0], Path(arguments[1]), *arguments[2:5]
+    stage, folder, order, digest, port, wait_s = arguments[0], Path(arguments[1]), *arguments[2:6]
     done = folder / f".{stage}.done"
     if not done.exists():
+        text = Path(order).read_text(encoding="utf-8")
+        if sha256(text) != digest:
+            say(f"{order} is not the order that this Job was created for: its ConfigMap was replaced")
+            return 1
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(order, folder / "order.json")
+        write(folder / "order.json", text)
         if stage == "collect" and not (folder / PROMPTS).exists():
             say("waiting for the prompts")
-            if not receive(folder, int(port), float(wait_s)):
+            if not receive(folder, json.loads(text), int(port), float(wait_s)):
                 say(f"no prompts arrived in {float(wait_s):.0f} s")
                 return 1
-        code = subprocess.run(arguments[5:], check=False).returncode
+        code = subprocess.run(arguments[6:], check=False).returncode
         if code:
             return code
         write(done, "")

@@ -127,12 +127,18 @@ def labels_of(service: str, scope: str) -> dict[str, str]:
 
 
 def _command(engine: Json, owner: str) -> list[str]:
-    """The agent's start, with its scripts: the engine's own python, else the one of the image's path."""
+    """The agent's start: the engine's own python, else the one of the image's path."""
     command = str((engine.get("command") or [""])[0])
     python = command if "python" in command.rpartition("/")[2] else "python3"
-    files = json.dumps({path.name: path.read_text(encoding="utf-8") for path in _FILES})
-    packed = base64.b64encode(zlib.compress(files.encode(), level=9)).decode()
-    return [python, "-c", _LOADER, packed, str(PORT), str(IDLE_S), owner]
+    return [*script_command(python, _FILES), str(PORT), str(IDLE_S), owner]
+
+
+def script_command(python: str, files: Sequence[Path]) -> list[str]:
+    """Return the command that writes these scripts to the folder ``scripts`` and runs the first. It holds their text,
+    so no other object decides what runs."""
+    texts = json.dumps({path.name: path.read_text(encoding="utf-8") for path in files})
+    packed = base64.b64encode(zlib.compress(texts.encode(), level=9)).decode()
+    return [python, "-c", _LOADER, packed]
 
 
 def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:

@@ -4,7 +4,8 @@ The pod is like a serving pod: its node, its image, its GPUs, and the target's f
 containers run one after the other, so that the target and the trainer share the GPU: ``collect``, ``train``, ``card``.
 It has no service account token. Prompts are in no object: they go to ``collect`` through the API server's port-forward.
 
-The ConfigMap is immutable and holds the programs and the order, and no text of a prompt. A head has one: of two
+The programs and the order's digest are in the Job's own command, which no one can change. The ConfigMap is immutable
+and holds the order alone, without the text of a prompt: each stage compares it with the digest. A head has one: of two
 commands that submit different orders under one name, the first creates it.
 """
 
@@ -21,14 +22,21 @@ from typing import Any
 from mpctl.drafts.order import TrainingOrder
 from mpctl.errors import InputError
 from mpctl.platform.kubernetes.api import names
-from mpctl.platform.kubernetes.load_job.job_manifest import COPIED, NOT_EVICTED, placement_of, pod_security, security_of
+from mpctl.platform.kubernetes.load_job.job_manifest import (
+    COPIED,
+    NOT_EVICTED,
+    placement_of,
+    pod_security,
+    script_command,
+    security_of,
+)
 from mpctl.platform.kubernetes.service.conditions import Json
 from mpctl.platform.kubernetes.service.container import engine_container
 
 PORT = 8766  # of ``collect`` while it waits for prompts
 COLLECT, TRAIN, CARD = "collect", "train", "card"
 STAGES = (COLLECT, TRAIN, CARD)
-DRAFTS, PROGRAMS, WORK = "/mpctl/drafts", "/mpctl/programs", "/mpctl/work"
+DRAFTS, CONFIG, WORK = "/mpctl/drafts", "/mpctl/order", "/mpctl/work"
 ORDER = "order.json"
 TTL_S = 7 * 86_400  # the card is read from the log of a finished pod
 _QUEUE = "kueue.x-k8s.io/queue-name"
@@ -51,10 +59,9 @@ class Volume:
 @dataclass(frozen=True)
 class JobForm:
     """A training Job's own settings. ``queue``: a LocalQueue of Kueue, which then starts the suspended Job;
-    ``programs``: text by file name; ``commands``: of each stage."""
+    ``commands``: of each stage."""
 
     volume: Volume
-    programs: Mapping[str, str]
     commands: Mapping[str, Sequence[str]]
     queue: str | None = None
 
@@ -65,7 +72,7 @@ def training_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: 
     Raises:
         InputError: the order has too many prompts for an object.
     """
-    config = _config_map(order, form, namespace)
+    config = _config_map(order, namespace)
     return (_claim(order, form.volume, namespace), config, _job(order, form, pod, config))
 
 
@@ -78,7 +85,7 @@ def train_job_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace:
     Raises:
         InputError: the order has too many prompts for an object.
     """
-    config = _config_map(order, form, namespace)
+    config = _config_map(order, namespace)
     name = object_name(order.name)
     spec = _pod_spec(order, form, pod, config["metadata"]["name"])
     stages = {container["name"]: container for container in (*spec.pop("initContainers"), *spec.pop("containers"))}
@@ -134,14 +141,8 @@ _CONNECTOR = _HEADS.with_name("cpu_hidden_states.py")  # which the engine loads 
 _WAIT_S = 1800  # for the prompts, while a GPU is held
 
 
-def stage_programs() -> dict[str, str]:
-    """The programs of the stages, by file name."""
-    files = (_STAGE, _CONNECTOR, *_PROGRAMS.values())
-    return {path.name: path.read_text(encoding="utf-8") for path in files}
-
-
 def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
-    """The commands of the stages."""
+    """The commands of the stages, with their programs and the digest of the order."""
     folder = f"{DRAFTS}/drafts/{order.name}"
     paths = {
         "transcripts": f"{folder}/transcripts",
@@ -150,12 +151,22 @@ def stage_commands(order: TrainingOrder) -> dict[str, list[str]]:
         "out": f"{folder}/head",
         "steps": str(order.limits.steps),
     }
-    own = {stage: ["python3", f"{PROGRAMS}/{path.name}", folder, stage] for stage, path in _PROGRAMS.items()}
-    return {
-        stage: ["python3", f"{PROGRAMS}/{_STAGE.name}", stage, folder, f"{PROGRAMS}/{ORDER}", str(PORT), str(_WAIT_S)]
-        + (order.trainer_command(paths) if stage == TRAIN else own[stage])
-        for stage in STAGES
-    }
+    digest = hashlib.sha256(order_text(order).encode()).hexdigest()
+    options = [folder, f"{CONFIG}/{ORDER}", digest, str(PORT), str(_WAIT_S)]
+
+    def command(stage: str) -> list[str]:
+        program = _PROGRAMS.get(stage)
+        if program is None:
+            return [*script_command("python3", (_STAGE,)), stage, *options, *order.trainer_command(paths)]
+        start = script_command("python3", (_STAGE, program, _CONNECTOR))
+        return [*start, stage, *options, "python3", f"{WORK}/scripts/{program.name}", folder, stage]
+
+    return {stage: command(stage) for stage in STAGES}
+
+
+def order_text(order: TrainingOrder) -> str:
+    """Return the text of an order in its ConfigMap."""
+    return json.dumps(order.to_record(), sort_keys=True)
 
 
 def object_name(head: str) -> str:
@@ -193,9 +204,9 @@ def _claim(order: TrainingOrder, volume: Volume, namespace: str) -> dict[str, An
     }
 
 
-def _config_map(order: TrainingOrder, form: JobForm, namespace: str) -> dict[str, Any]:
-    data = {**form.programs, ORDER: json.dumps(order.to_record(), sort_keys=True)}
-    size = sum(len(text.encode()) for text in data.values())
+def _config_map(order: TrainingOrder, namespace: str) -> dict[str, Any]:
+    text = order_text(order)
+    size = len(text.encode())
     if size > _MOST_BYTES:
         count = len(order.training) + len(order.holdout)
         raise InputError(
@@ -209,7 +220,7 @@ def _config_map(order: TrainingOrder, form: JobForm, namespace: str) -> dict[str
         "kind": "ConfigMap",
         "metadata": {"name": name, "namespace": namespace, "labels": _labels(order)},
         "immutable": True,
-        "data": data,
+        "data": {ORDER: text},
     }
 
 
@@ -246,7 +257,7 @@ def _pod_spec(order: TrainingOrder, form: JobForm, pod: Json, config_map: str) -
     stages = [_stage(stage, order, form, serving, engine, prepared.mounts) for stage in STAGES]
     volumes: dict[str, dict[str, Any]] = {
         "drafts": {"persistentVolumeClaim": {"claimName": object_name(order.name)}},
-        "programs": {"configMap": {"name": config_map}},
+        "order": {"configMap": {"name": config_map}},
         "work": {"emptyDir": {}},
         "tmp": {"emptyDir": {}},
         "shm": {"emptyDir": {"medium": "Memory"}},
@@ -266,7 +277,7 @@ def _pod_spec(order: TrainingOrder, form: JobForm, pod: Json, config_map: str) -
     }
 
 
-_MOUNTS = {"drafts": DRAFTS, "programs": PROGRAMS, "work": WORK, "tmp": "/tmp", "shm": "/dev/shm"}
+_MOUNTS = {"drafts": DRAFTS, "order": CONFIG, "work": WORK, "tmp": "/tmp", "shm": "/dev/shm"}
 
 
 def _stage(
@@ -293,7 +304,7 @@ def _stage(
         "volumeMounts": [
             *copy.deepcopy(list(mounts)),
             *(
-                {"name": f"mpctl-{name}", "mountPath": path, **({"readOnly": True} if name == "programs" else {})}
+                {"name": f"mpctl-{name}", "mountPath": path, **({"readOnly": True} if name == "order" else {})}
                 for name, path in _MOUNTS.items()
             ),
         ],

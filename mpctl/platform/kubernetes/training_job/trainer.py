@@ -2,6 +2,9 @@
 
 A head's objects are found by their labels, and its Job by its name: a second Job of a head cannot be created. Whatever
 was created before a command was killed is found by the next one, which creates the rest.
+
+Prompts go to a pod that the Job's controller created from the template of a Job that mpctl would create, and the card
+is read from such a pod alone. Name, method, target and prompts of a card are the order's.
 """
 
 from __future__ import annotations
@@ -11,21 +14,26 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
+from mpctl import bounded
 from mpctl.drafts.card import CARD_FILE, Card, card_of
 from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
-from mpctl.errors import Conflict, MpctlError
+from mpctl.errors import Conflict, MpctlError, Refused
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, POD, ObjectKind
+from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, condition
 from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.load_job.job_manifest import is_same, pod_problem
-from mpctl.platform.kubernetes.pod_origin import is_pod_of
-from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name
+from mpctl.platform.kubernetes.pod_origin import foreign_reason
+from mpctl.platform.kubernetes.training_job.head_records import HeadRecords
+from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name, order_text
+from mpctl.records import restored
 
 _PHASES = {COLLECT: TrainingPhase.COLLECTING, TRAIN: TrainingPhase.TRAINING, CARD: TrainingPhase.CARD}
 _TRIES = 4
@@ -35,7 +43,8 @@ _SEND_S = 120.0
 
 
 class JobTrainer:
-    """``objects``: the claim, the ConfigMap and the Job of an order."""
+    """``objects``: the claim, the ConfigMap and the Job of an order; ``warn``: takes a line about an object that is
+    skipped."""
 
     def __init__(
         self,
@@ -43,38 +52,35 @@ class JobTrainer:
         namespace: str,
         service: str,
         objects: Callable[[TrainingOrder], tuple[Json, ...]],
+        warn: Callable[[str], None],
         *,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._namespace, self._service = client, namespace, service
         self._objects, self._sleep = objects, sleep
         self._forwards = Forwards(client, namespace)
+        self._records = HeadRecords(client, namespace, service, warn)
         self._lines: dict[str, str] = {}  # prompts that a Job's pod still has to get, by the Job's uid
-        self._foreign: set[str] = set()  # uids of Jobs that get none
 
     # Orders and heads
 
     def orders(self) -> tuple[TrainingOrder, ...]:
         """Return every order of the service, the oldest number first."""
-        orders = [order for config in self._list(CONFIG_MAP) if (order := self._order(config)) is not None]
+        orders = self._records.read(ORDER, TrainingOrder.from_record)
         return tuple(sorted(orders, key=lambda order: int(order.name.rpartition("-")[2])))
 
     def cards(self) -> tuple[Card, ...]:
         """Return the cards that were recorded."""
-        records = (config.get("data") or {} for config in self._list(CONFIG_MAP))
-        return tuple(Card.from_record(json.loads(record[CARD_FILE])) for record in records if CARD_FILE in record)
+        return self._records.read(CARD_FILE, Card.from_record)
 
     def weights(self, head: str) -> str:
         """Return the URI of a head's weights on its claim."""
         return f"pvc://{object_name(head)}/drafts/{head}/head"
 
-    def _order(self, config: Json) -> TrainingOrder | None:
-        text = (config.get("data") or {}).get(ORDER)
-        try:
-            return None if text is None else TrainingOrder.from_record(json.loads(text))
-        except ValueError as error:
-            where = f"ConfigMap {self._namespace}/{config['metadata']['name']}"
-            raise MpctlError(f"{where}: no training order ({error})", hint="nothing was changed") from error
+    def seal(self, order: TrainingOrder) -> tuple[Json, ...]:
+        """Return the object that vouches for an order, if it does not exist."""
+        seal = self._records.seal_of(order.name, ORDER, order_text(order))
+        return () if seal is None else (seal,)
 
     def _list(self, kind: ObjectKind, head: str = "") -> list[Json]:
         chosen = {names.SERVICE_LABEL: names.label_of(self._service), names.PART_LABEL: names.DRAFT}
@@ -87,56 +93,68 @@ class JobTrainer:
 
     def submit(self, order: TrainingOrder, prompts: Split) -> str:
         """Create what is missing of the order's objects; return its Job's uid. :meth:`status` sends the prompts as soon
-        as the Job's pod waits for them. A Job that is not what a new one would be gets none.
+        as the Job's pod waits for them.
 
         Raises:
-            Conflict: an object of that name is not the order's.
-            MpctlError: an object cannot be created.
+            Conflict: an object of that name is not the order's, or the Job is not what a new one would be.
+            MpctlError: an object cannot be created, or admission takes no dry run.
         """
         claim, config, wanted = self._objects(order)
         job = self._job(order.name)
-        is_ours = job is None or self._is_ours(job, wanted, config)
         if job is None:
             owner = self._created(CLAIM, claim)["metadata"]
             reference = {"apiVersion": "v1", "kind": CLAIM.name, "name": owner["name"], "uid": owner["uid"]}
             for body in (config, wanted):
                 body["metadata"]["ownerReferences"] = [reference]  # what deletes the claim deletes them, too
-            existing = self._created(CONFIG_MAP, config)
-            if existing.get("data") != config["data"]:
-                raise Conflict(
-                    f"ConfigMap {self._namespace}/{config['metadata']['name']} has another order of {order.name}, or "
-                    "programs of another version of mpctl",
-                    hint="run the same command again, or purge the head",
-                )
+            self._keep(order.name, ORDER, config)
             job = self._created(JOB, wanted)
-            is_ours = self._is_ours(job, wanted, config)
+        self._require_ours(job, wanted)
         uid = str(job["metadata"]["uid"])
-        if is_ours:
-            self._lines[uid] = prompt_lines(prompts)
-        else:
-            self._foreign.add(uid)
+        self._lines[uid] = prompt_lines(prompts)
         return uid
 
-    def _is_ours(self, job: Json, wanted: Json, config: Json) -> bool:
-        """Return whether an existing Job is what the API server would make of a new one, with the same programs: one
-        that somebody prepared gets no prompts. False on a cluster whose admission takes no dry run."""
-        probe = {**wanted, "metadata": {**wanted["metadata"], "name": f"{wanted['metadata']['name']}-probe"}}
-        name, head = config["metadata"]["name"], config["metadata"]["labels"][names.HEAD_LABEL]
-        programs = [item.get("data") for item in self._list(CONFIG_MAP, head) if item["metadata"]["name"] == name]
-        try:
-            stored = self._client.create(JOB, probe, dry_run=True)
-        except MpctlError:
-            return False
-        return programs == [config["data"]] and is_same(_without_places(job), _without_places(stored))
+    def _require_ours(self, job: Json, wanted: Json) -> None:
+        """Refuse a Job that is not what the API server would make of a new one: another user prepared it, or the
+        service has changed since."""
+        name = wanted["metadata"]["name"]
+        probe = {**wanted, "metadata": {**wanted["metadata"], "name": f"{name}-probe"}}
+        stored = self._client.create(JOB, probe, dry_run=True)
+        if not is_same(_without_places(job), _without_places(stored)):
+            raise Conflict(
+                f"Job {self._namespace}/{name} is not what mpctl would create now: the service or mpctl's version "
+                f"changed since, or another user created it{last_writer(job)}; it gets no prompts",
+                hint="purge the head and train it again",
+            )
+
+    def _keep(self, head: str, file: str, config: Json) -> None:
+        """Create the ConfigMap of a file with its seal.
+
+        Raises:
+            Conflict: there is one that holds something else.
+        """
+        existing = self._existing(CONFIG_MAP, config)
+        if existing is None:
+            self._records.seal(head, file, config["data"][file])
+            existing = self._created(CONFIG_MAP, config)
+        if existing.get("data") != config["data"]:
+            name = config["metadata"]["name"]
+            raise Conflict(
+                f"ConfigMap {self._namespace}/{name} holds another {file} of {head}{last_writer(existing)}",
+                hint=f"'kubectl -n {self._namespace} delete configmap {name}', then the same command again",
+            )
+
+    def _existing(self, kind: ObjectKind, body: Json) -> Json | None:
+        name, head = body["metadata"]["name"], body["metadata"]["labels"][names.HEAD_LABEL]
+        return next((item for item in self._list(kind, head) if item["metadata"]["name"] == name), None)
 
     def _created(self, kind: ObjectKind, body: Json) -> Json:
-        name, labels = body["metadata"]["name"], body["metadata"]["labels"]
+        name = body["metadata"]["name"]
         for _ in range(_TRIES):
             with suppress(AlreadyExists, OutcomeUnknown):
                 return self._client.create(kind, body)
-            for existing in self._list(kind, head=labels[names.HEAD_LABEL]):
-                if existing["metadata"]["name"] == name:
-                    return existing
+            existing = self._existing(kind, body)
+            if existing is not None:
+                return existing
             self._sleep(_PAUSE_S)
         raise Conflict(
             f"{kind.name} {self._namespace}/{name} exists and has other labels than mpctl's",
@@ -159,10 +177,12 @@ class JobTrainer:
         job = self._job(uid=uid)
         if job is None:
             return None
-        if condition(job, "Complete").get("status") == "True":
-            return TrainingStatus(TrainingPhase.DONE, uid=uid)
+        pods, foreign = self._pods(job)
         failed = condition(job, "Failed")
-        pods = self._pods(uid)
+        if condition(job, "Complete").get("status") == "True":
+            if any((pod.get("status") or {}).get("phase") == "Succeeded" for pod in pods):
+                return TrainingStatus(TrainingPhase.DONE, uid=uid)
+            return TrainingStatus(TrainingPhase.FAILED, f"its Job ended without training{foreign}", uid)
         if failed.get("status") == "True":
             why = (f"{failed.get('reason')}: {failed.get('message')}", failed_stage(pods))
             return TrainingStatus(TrainingPhase.FAILED, "; ".join(filter(None, why)), uid)
@@ -170,7 +190,8 @@ class JobTrainer:
             return TrainingStatus(TrainingPhase.PENDING, "suspended until its queue admits it", uid)
         if not pods:
             problem = pod_problem(None, self._events(uid))
-            return TrainingStatus(TrainingPhase.PENDING, problem.message if problem else "no pod yet", uid)
+            message = problem.message if problem else "no pod yet"
+            return TrainingStatus(TrainingPhase.PENDING, f"{message}{foreign}", uid)
         return self._running(pods[-1], uid)
 
     def _running(self, pod: Json, uid: str) -> TrainingStatus:
@@ -178,8 +199,6 @@ class JobTrainer:
         if stage is None:
             problem = pod_problem(pod, self._events(pod["metadata"]["uid"]))
             return TrainingStatus(TrainingPhase.PENDING, problem.message if problem else "its pod starts", uid)
-        if stage == COLLECT and uid in self._foreign:
-            return TrainingStatus(_PHASES[stage], "gets no prompts: mpctl would create another Job now", uid)
         if stage == COLLECT and uid in self._lines and self._sent(pod["metadata"]["name"], self._lines[uid]):
             del self._lines[uid]
         return TrainingStatus(_PHASES[stage], uid=uid)
@@ -195,21 +214,29 @@ class JobTrainer:
             return False
         return answer.status == 200
 
-    def _pods(self, uid: str) -> list[Json]:
-        labels = f"batch.kubernetes.io/controller-uid={uid}"
-        pods = [pod for pod in self._client.list(POD, self._namespace, labels=labels) or () if is_pod_of(pod, uid)]
-        return sorted(pods, key=lambda pod: str(pod["metadata"].get("creationTimestamp")))
+    def _pods(self, job: Json) -> tuple[list[Json], str]:
+        """Return the pods that the Job's controller created, the oldest first, and a description of any other."""
+        labels = f"batch.kubernetes.io/controller-uid={job['metadata']['uid']}"
+        pods = self._client.list(POD, self._namespace, labels=labels) or []
+        foreign = {pod["metadata"]["name"]: foreign_reason(pod, job) for pod in pods}
+        described = "".join(
+            f"; pod {self._namespace}/{name} is not one that the Job's controller created and gets no prompts: {reason}"
+            for name, reason in foreign.items()
+            if reason
+        )
+        created = [pod for pod in pods if not foreign[pod["metadata"]["name"]]]
+        return sorted(created, key=lambda pod: str(pod["metadata"].get("creationTimestamp"))), described
 
     def _events(self, uid: str) -> list[Json]:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
 
     def running(self) -> tuple[str, ...]:
         """Describe each training that is not over: ``qwen-7: collecting``."""
-        heads = {object_name(order.name): order.name for order in self.orders()} if (jobs := self._list(JOB)) else {}
-        statuses = [(job["metadata"]["name"], self.status(str(job["metadata"]["uid"]))) for job in jobs]
+        jobs = [job["metadata"] for job in self._list(JOB)]
+        statuses = [(job["labels"].get(names.HEAD_LABEL, job["name"]), self.status(str(job["uid"]))) for job in jobs]
         return tuple(
-            ", ".join(filter(None, (f"{heads.get(name, name)}: {status.phase}", status.message)))
-            for name, status in statuses
+            ", ".join(filter(None, (f"{head}: {status.phase}", status.message)))
+            for head, status in statuses
             if status is not None and not status.over
         )
 
@@ -229,21 +256,24 @@ class JobTrainer:
         recorded = next((card for card in self.cards() if card.name == order.name), None)
         if recorded is not None:
             return recorded
-        for pod in reversed(self._pods(uid)):
+        pods, foreign = self._pods(job)
+        for pod in reversed(pods):
             log = self._client.log(pod["metadata"]["name"], self._namespace, container=CARD)
             lines = [line for line in log.splitlines() if line.startswith(CARD_LINE)]
             if lines:
                 return self._recorded(job, order, lines[-1].removeprefix(CARD_LINE))
         raise MpctlError(
-            f"training Job {self._namespace}/{job['metadata']['name']} has printed no card",
+            f"training Job {self._namespace}/{job['metadata']['name']} has printed no card{foreign}",
             hint=f"kubectl -n {self._namespace} logs job/{job['metadata']['name']} -c {CARD}",
         )
 
     def _recorded(self, job: Json, order: TrainingOrder, text: str) -> Card:
-        try:
-            card = card_of({**json.loads(text), "training_digests": list(order.training)})
-        except (ValueError, TypeError) as error:
-            raise MpctlError(f"the card of {order.name} is damaged: {error}") from error
+        printed = restored(f"the card of {order.name}", lambda text: card_of(bounded.loads(text)), text, hint="")
+        if printed.prompts != order.prompts:
+            raise Refused(f"the card of {order.name} names other prompts than its order: the head is not accepted")
+        target = replace(order.target, digest=order.target.digest or printed.target.digest)
+        fixed = {key: getattr(order, key) for key in ("name", "method", "salt")}
+        card = replace(printed, **fixed, target=target, training_digests=order.training)
         copied = ("namespace", "labels", "ownerReferences")
         metadata = {key: job["metadata"][key] for key in copied if key in job["metadata"]}
         body: dict[str, Any] = {
@@ -253,7 +283,7 @@ class JobTrainer:
             "immutable": True,
             "data": {CARD_FILE: json.dumps(card.to_record(), sort_keys=True)},
         }
-        self._created(CONFIG_MAP, body)
+        self._keep(order.name, CARD_FILE, body)
         return card
 
     # The end
@@ -282,6 +312,8 @@ class JobTrainer:
                     hint="a pod that mounts the claim keeps it; run the same command again",
                 )
             self._sleep(_PAUSE_S)
+        for file in (ORDER, CARD_FILE):  # what another user puts back under this name does not count
+            self._records.seal(name, file, "")
 
     def _remaining(self, name: str) -> Iterator[str]:
         for kind in (JOB, CLAIM, CONFIG_MAP):

@@ -40,9 +40,14 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def _prompts(folder: Path, side: str) -> list[str]:
-    lines = (folder / "prompts.jsonl").read_text(encoding="utf-8").split("\n")
-    rows = [json.loads(line) for line in lines if line]
+def _prompts(folder: Path, order: dict[str, Any], side: str) -> list[str]:
+    """Return the prompts of one side; ends the stage where they are not those that the order has the digest of."""
+    path = folder / "prompts.jsonl"
+    text = path.read_text(encoding="utf-8")
+    salted = f"{order['salt']}\n{text}".encode()
+    if hashlib.sha256(salted).hexdigest() != order["prompts"]:
+        raise SystemExit(f"{path} does not hold the prompts of the order {order['name']}")
+    rows = [json.loads(line) for line in text.split("\n") if line]
     return [row["prompt"] for row in rows if row["side"] == side]
 
 
@@ -87,6 +92,7 @@ def collect(folder: Path) -> None:
     from vllm.inputs import TokensPrompt
 
     order, began = _read(folder / "order.json"), time.time()
+    texts = _prompts(folder, order, "training")
     config = AutoConfig.from_pretrained(order["target"]["model"], revision=order["target"].get("revision") or None)
     count = config.get_text_config().num_hidden_layers
     wanted = [*layers_of((order.get("start") or {}).get("head", ""), count), count]
@@ -95,7 +101,7 @@ def collect(folder: Path) -> None:
     raw.mkdir(parents=True)
     llm, limit = _extracting(order, sorted(set(wanted)), raw), order["limits"]
     tokenizer = llm.get_tokenizer()
-    prompts = [tokens_of(prompt, tokenizer) for prompt in _prompts(folder, "training")]
+    prompts = [tokens_of(prompt, tokenizer) for prompt in texts]
     sampling = SamplingParams(
         temperature=0.0,
         max_tokens=limit["answer_tokens"],
@@ -117,7 +123,7 @@ def collect(folder: Path) -> None:
             break
     raw.rmdir()
     figures |= {"cut_off": figures["cut_off"] / figures["rows"], "disk_reached": full}
-    _write(folder / "collected.json", figures | {"began": began})
+    _write(folder / "collected.json", figures | {"began": began, "prompts": order["prompts"]})
 
 
 def _extracting(order: dict[str, Any], layers: Sequence[int], raw: Path) -> Any:
@@ -184,7 +190,7 @@ def measure(folder: Path, head: str, out: Path) -> None:
     order = _read(folder / "order.json")
     llm = _engine(order, {**order["speculation"], "model": head, "num_speculative_tokens": order["k"]})
     tokenizer, engine = llm.get_tokenizer(), llm.llm_engine
-    prompts = _prompts(folder, "holdout")
+    prompts = _prompts(folder, order, "holdout")
     sampling = SamplingParams(
         temperature=0.0, max_tokens=order["limits"]["answer_tokens"], output_kind=RequestOutputKind.DELTA
     )
@@ -274,6 +280,7 @@ def _card_record(order: dict[str, Any], collected: dict[str, Any], head: Path, s
         "start": {"head": start, "digest": weights_digest(Path(start))} if start else None,
         "salt": order["salt"],
         "training_digests": order["training"],
+        "prompts": collected["prompts"],
         "versions": versions,
         "licences": {"target": licence_of(target["model"]), "start": licence_of(start) if start else UNKNOWN},
         "made_with": order["made_with"],

@@ -106,6 +106,37 @@ def test_a_stale_head_is_trained_anew_gated_and_promoted_without_a_person(policy
     assert MARKER not in repr((session.memory.disk.ledger, session.memory.disk.records, session.console.lines))
 
 
+@pytest.mark.parametrize("change", [{"training": ()}, {"salt": "0"}, {"prompts": "0"}])
+def test_an_order_that_is_not_the_ledgers_decides_no_prompts_of_a_measurement(policy, change):
+    trainer, session, sent = MemoryTrainer(), with_a_head(), []
+    orders = trainer.orders
+
+    def changed():
+        if kinds(session)[-1] != ("refresh", "offered"):
+            return orders()
+        sent.append(len(session.memory.meter.sent))
+        return tuple(replace(order, **change) for order in orders())
+
+    trainer.orders = changed
+    _, watcher, events = went_stale(policy, trainer, session)
+    rounds(watcher, 10)
+    assert kinds(session)[-1] == ("refresh", "offered")
+    assert len(session.memory.meter.sent) == sent[0]
+    reported = " ".join(event.line for event in events)
+    assert "the order of svc-1 is missing, or is not the one that refresh-3 recorded" in reported
+
+
+def test_a_card_of_another_salt_than_the_ledgers_is_refused(policy):
+    trainer = MemoryTrainer()
+    card = trainer.card
+    trainer.card = lambda uid: replace(card(uid), salt="0")
+    session, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 20)
+    ended = session.memory.operations()[-1]
+    assert ended.ending is Ending.REFUSED
+    assert ended.detail == "the card of svc-1 is not that of the order that refresh-3 recorded"
+
+
 def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(policy):
     trainer = MemoryTrainer(phase=TrainingPhase.TRAINING)
     session, watcher, _ = went_stale(policy, trainer)
