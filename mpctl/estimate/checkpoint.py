@@ -15,7 +15,7 @@ from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
 from mpctl.methods import METHODS
-from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME
+from mpctl.methods.preflight.preflight_rule import NAMES_NO_SCHEME, CheckpointFacts
 
 _MOE_KEYS = ("num_experts", "num_local_experts", "n_routed_experts")
 _WIDTHS = {"float32": 4, "bfloat16": 2, "float16": 2, "F32": 4, "BF16": 2, "F16": 2}
@@ -38,51 +38,13 @@ _MTP_UNSAID = ("longcat", "mimo_v2", "minimax_m3", "step3p")
 
 
 @dataclass(frozen=True)
-class ModelFacts:
-    """Facts of a checkpoint.
+class ModelFacts(CheckpointFacts):
+    """Facts of a checkpoint, with those that only an estimate needs."""
 
-    ``name``: organisation/model as its configuration records it. ``context`` in tokens; ``params_b`` in billions, from
-    the files' size and dtype; ``weight_bytes`` on disk; ``vocab`` the vocabulary it reads, ``draft_vocab`` the tokens
-    a head may propose; ``expects_hidden`` the width of the target's hidden states a head was built for;
-    ``trained_for`` the target it names; ``map_rows`` the length of its table from draft to target tokens (d2t);
-    ``recurrent``: the kind of its layers that keep a state, ``none`` without any; ``mtp_layers`` how many layers of its
-    own draft, 0 where the configuration names none; ``medusa_heads`` how many
-    tokens Medusa's heads can draft; ``mask_token``: it names a token to fill the places that are drafted in one pass;
-    ``architectures`` of a head, as it names them; ``block_size``: tokens of a block that is drafted in one pass;
-    ``shape`` the dimensions, None where incomplete; ``dtype`` of the weights;
-    ``no_text`` the class that generates none, empty where its classes do; ``rope_theta`` the base of its rotary
-    positions.
-    """
-
-    name: str | None = None
-    family: str | None = None
-    context: int | None = None
-    params_b: float | None = None
-    weight_bytes: int | None = None
-    tokenizer_digest: str | None = None
-    added_tokens_digest: str | None = None
-    template_digest: str | None = None
-    moe: bool | None = None
-    quantization: str | None = None
-    kv_cache_dtype: str | None = None
-    template_thinks: bool | None = None
-    draft_kind: str | None = None
-    hidden: int | None = None
-    vocab: int | None = None
-    draft_vocab: int | None = None
-    expects_hidden: int | None = None
-    trained_for: str | None = None
-    map_rows: int | None = None
-    recurrent: str | None = None
-    mtp_layers: int | None = None
-    medusa_heads: int | None = None
-    mask_token: bool | None = None
-    architectures: tuple[str, ...] | None = None
-    block_size: int | None = None
-    shape: Shape | None = None
-    dtype: str | None = None
-    no_text: str | None = None
-    rope_theta: float | None = None
+    weight_bytes: int | None = None  # on disk
+    template_thinks: bool | None = None  # the chat template thinks by default
+    shape: Shape | None = None  # the dimensions, None where incomplete
+    dtype: str | None = None  # of the weights
 
     @property
     def weight_gib(self) -> float | None:

@@ -37,9 +37,12 @@ def facts_of(
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     name = target_name_of(service, target.name)
-    facts = ServiceFacts(
+    return ServiceFacts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
+        target=_served_target(target, name, command),
+        draft=draft,
+        served_context=_integer(command.get("max-model-len")) or target.context,
         tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
         data_parallel=_integer(command.get("data-parallel-size")) or 1,
         thinking=_thinking(service, target),
@@ -61,55 +64,20 @@ def facts_of(
         v2_runner=runs_v2(service, engine_log),
         device=read_log(engine_log or "").device,
     )
-    return _with_draft(_with_target(facts, target, name, command), draft)
 
 
-def _with_target(facts: ServiceFacts, target: ModelFacts, name: str | None, command: EngineCommand) -> ServiceFacts:
-    """Add what is known of the target: read from its files, else published of a model of this name."""
+def _served_target(target: ModelFacts, name: str | None, command: EngineCommand) -> ModelFacts:
+    """The target as it is served: read from its files, else published of a model of this name."""
     published = model_shape(name)
     return replace(
-        facts,
-        served_context=_integer(command.get("max-model-len")) or target.context,
-        target_params_b=target.params_b or (published.params_b if published else None),
-        target_family=target.family,
-        target_tokenizer_digest=target.tokenizer_digest,
-        target_added_tokens_digest=target.added_tokens_digest,
+        target,
+        name=name,
+        params_b=target.params_b or (published.params_b if published else None),
+        vocab=target.vocab or (published.vocab if published else None),
         # A template named on the command line replaces the checkpoint's, and cannot be read from here.
-        target_template_digest=None if command.has("chat-template") else target.template_digest,
-        target_no_text=None if _generates(command) else target.no_text,
-        target_hidden=target.hidden,
-        target_vocab=target.vocab or (published.vocab if published else None),
-        target_recurrent=target.recurrent,
-        target_moe=target.moe,
-        target_mtp_layers=_mtp_layers(target, name),
-        target_name=name,
-        target_rope_theta=target.rope_theta,
-    )
-
-
-def _with_draft(facts: ServiceFacts, draft: ModelFacts) -> ServiceFacts:
-    return replace(
-        facts,
-        draft_kind=draft.draft_kind,
-        draft_context=draft.context,
-        draft_params_b=draft.params_b,
-        draft_family=draft.family,
-        draft_tokenizer_digest=draft.tokenizer_digest,
-        draft_added_tokens_digest=draft.added_tokens_digest,
-        draft_template_digest=draft.template_digest,
-        draft_no_text=draft.no_text,
-        draft_expects_hidden=draft.expects_hidden,
-        draft_reads_vocab=draft.vocab,
-        draft_vocab=draft.draft_vocab,
-        draft_map_rows=draft.map_rows,
-        draft_trained_for=draft.trained_for,
-        medusa_heads=draft.medusa_heads,
-        draft_mask_token=draft.mask_token,
-        draft_architectures=draft.architectures,
-        draft_block_size=draft.block_size,
-        draft_kv_cache_dtype=draft.kv_cache_dtype,
-        draft_quantization=draft.quantization,
-        draft_rope_theta=draft.rope_theta,
+        template_digest=None if command.has("chat-template") else target.template_digest,
+        no_text=None if _generates(command) else target.no_text,
+        mtp_layers=_mtp_layers(target, name),
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from mpctl.methods.build_spec import build, parse_config
 from mpctl.methods.preflight.checks import asks_for, preflight_findings, unknowns
-from mpctl.methods.preflight.preflight_rule import Finding, ServiceFacts
+from mpctl.methods.preflight.preflight_rule import CheckpointFacts, Finding, ServiceFacts
 from mpctl.methods.spec import Spec, from_config
 from mpctl.methods.table import METHODS
 from mpctl.methods.versions import parse_version
 
 __all__ = [
     "METHODS",
+    "CheckpointFacts",
     "Finding",
     "ServiceFacts",
     "Spec",

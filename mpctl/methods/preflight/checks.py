@@ -27,7 +27,7 @@ def preflight_findings(spec: Spec, facts: ServiceFacts) -> tuple[Finding, ...]:
 
 
 def asks_for(spec: Spec, fact: str) -> bool:
-    """Return whether a rule about this spec decides by a fact, named as the field of ``ServiceFacts``."""
+    """Return whether a rule about this spec decides by a fact, named as in :meth:`ServiceFacts.value`."""
     return any(rule.applies(spec) and fact in rule.needs + rule.asks for rule in RULES)
 
 
@@ -60,7 +60,9 @@ def _check(rule: PreflightRule, spec: Spec, facts: ServiceFacts) -> DraftCheck:
     finding = rule.check(spec, facts)
     if finding is not None:
         return DraftCheck(rule.id, "mismatch" if finding.severity == "refuse" else "warn", finding.reason)
-    missing = [name.replace("_", " ") for name in rule.unknown_facts(spec, facts) if name not in _REFINE]
+    missing = [
+        name.replace("_", " ").replace(".", " ") for name in rule.unknown_facts(spec, facts) if name not in _REFINE
+    ]
     if missing:
         return DraftCheck(rule.id, "unknown", f"not known: {', '.join(missing)}")
     return DraftCheck(rule.id, "ok", "")

@@ -79,9 +79,12 @@ def _method_taken_from_name(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _draft_kind(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """The engine does not check that a checkpoint is the kind of draft the method needs."""
     wanted = method_of(spec).checkpoint
-    if facts.draft_kind == wanted:
+    if facts.draft.draft_kind == wanted:
         return None
-    return "refuse", f"{spec.method} loads a checkpoint of kind {wanted}, '{spec.draft}' is of kind {facts.draft_kind}"
+    return (
+        "refuse",
+        f"{spec.method} loads a checkpoint of kind {wanted}, '{spec.draft}' is of kind {facts.draft.draft_kind}",
+    )
 
 
 def _in_one_pass(spec: Spec) -> bool:
@@ -100,14 +103,14 @@ def _parallel_drafting(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     if _in_one_pass(spec):
         names = "mask_token_id, pard_token or ptd_token_id"
         reason = f"'{spec.draft}' names no mask token ({names}), and the engine exits at start-up without one"
-        return None if facts.draft_mask_token else ("refuse", reason)
+        return None if facts.draft.mask_token else ("refuse", reason)
     reason = f"'{spec.draft}' names a mask token: it was trained to draft in one pass, {spec.method} asks one by one"
-    return ("warn", reason) if facts.draft_mask_token else None
+    return ("warn", reason) if facts.draft.mask_token else None
 
 
 def _draft_context(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Requests longer than the draft's context index past its position table and take the whole engine down."""
-    served, context = facts.served_context, facts.draft_context
+    served, context = facts.served_context, facts.draft.context
     if served is None or context is None or context >= served:
         return None
     reason = f"the draft's context is {context}, {served} are served"
@@ -125,7 +128,7 @@ def _draft_max_model_len(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     limit = spec.settings["max_model_len"]
     if not is_int(limit):
         return None
-    for name, context in (("served", facts.served_context), ("draft's", facts.draft_context)):
+    for name, context in (("served", facts.served_context), ("draft's", facts.draft.context)):
         if context is not None and limit > context:
             return "refuse", f"max_model_len is {limit} in the configuration, above the {name} context of {context}"
     if method_of(spec).max_model_len_fails:
@@ -136,9 +139,9 @@ def _draft_max_model_len(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _family_mismatch(spec: Spec, facts: ServiceFacts) -> bool:
     """A draft model of another family starts and serves, with acceptance too low to pay. A head's own type says
     nothing: most are written as llama, whatever their target."""
-    tokenizer = facts.target_tokenizer_digest
-    alike = tokenizer is not None and tokenizer == facts.draft_tokenizer_digest
-    return not alike and _family(facts.target_family) != _family(facts.draft_family)
+    tokenizer = facts.target.tokenizer_digest
+    alike = tokenizer is not None and tokenizer == facts.draft.tokenizer_digest
+    return not alike and _family(facts.target.family) != _family(facts.draft.family)
 
 
 def _family(kind: str | None) -> str:
@@ -148,11 +151,11 @@ def _family(kind: str | None) -> str:
 
 def _draft_size(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Too large a draft costs what it saves; too small a one is refused too often."""
-    target, draft = facts.target_params_b or 0.0, facts.draft_params_b or 0.0
+    target, draft = facts.target.params_b or 0.0, facts.draft.params_b or 0.0
     if target <= 0 or draft <= 0 or 8 <= target / draft <= 12:
         return None
     ratio = f"the draft is 1:{target / draft:.1f} of the target ({draft:g}B of {target:g}B)"
-    if spec.draft == facts.target_name or draft > target:
+    if spec.draft == facts.target.name or draft > target:
         return "refuse", f"{ratio}: a draft that costs as much as the target or more saves nothing"
     if target / draft < 8:
         return "warn", f"{ratio}, larger than 1:8"
@@ -161,7 +164,7 @@ def _draft_size(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _kv_dtype_mismatch(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A draft that sees other KV values than it was trained on is accepted less."""
-    dtype = spec.settings.get("kv_cache_dtype") or facts.draft_kv_cache_dtype
+    dtype = spec.settings.get("kv_cache_dtype") or facts.draft.kv_cache_dtype
     if dtype is None or _FP8.get(dtype, dtype) == _FP8.get(facts.kv_cache_dtype, facts.kv_cache_dtype):
         return None
     return "warn", f"the draft's KV cache is {dtype}, the target's {facts.kv_cache_dtype}"
@@ -170,7 +173,7 @@ def _kv_dtype_mismatch(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _quantization_mismatch(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A head trained on one precision's hidden states is accepted less on another's."""
     configured = spec.settings.get("quantization")
-    scheme = configured if configured not in (None, NAMES_NO_SCHEME) else facts.draft_quantization
+    scheme = configured if configured not in (None, NAMES_NO_SCHEME) else facts.draft.quantization
     if scheme is None or scheme == facts.quantization:
         return None
     return "warn", f"the draft's weights are {scheme}, the target's {facts.quantization}"
@@ -178,7 +181,7 @@ def _quantization_mismatch(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _mtp_layers(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Without a checkpoint of its own, mtp takes the layers from the target's; the engine exits where it has none."""
-    layers, k = facts.target_mtp_layers or 0, spec.k or 0
+    layers, k = facts.target.mtp_layers or 0, spec.k or 0
     if layers == 0:
         return "refuse", "the target has no MTP layers, and the engine exits at start-up without them"
     if k > layers and k % layers:
@@ -189,7 +192,7 @@ def _mtp_layers(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _wrong_target(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A head reads one model's hidden states; another's mean nothing to it."""
-    ours, trained_for = facts.target_name or "", facts.draft_trained_for or ""
+    ours, trained_for = facts.target.name or "", facts.draft.trained_for or ""
     if plain_name(ours) == plain_name(trained_for):
         return None
     reason = f"the head was trained for {trained_for}"
@@ -202,7 +205,7 @@ def _wrong_target(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 def _draft_vocabulary(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """A head that proposes part of the vocabulary needs a table from its tokens to the target's."""
-    count, rows, whole = facts.draft_vocab, facts.draft_map_rows, facts.target_vocab
+    count, rows, whole = facts.draft.draft_vocab, facts.draft.map_rows, facts.target.vocab
     if count is not None and whole is not None and count > whole:
         return "refuse", f"the head proposes {count} tokens, the target knows {whole}"
     if rows is not None and rows != count:
@@ -224,7 +227,7 @@ PAIR_RULES = (
         _wrong_target,
         source="Alauda guide: a head that does not match its target starts and serves, and silently lowers acceptance",
         todo=_OTHER,
-        needs=("target_name", "draft_trained_for"),
+        needs=("target.name", "draft.trained_for"),
         applies=_OWN_HEAD,
     ),
     PreflightRule(
@@ -232,7 +235,7 @@ PAIR_RULES = (
         _draft_kind,
         source="vLLM 0.32.0 accepts a plain model as an eagle3 head (seen); acceptance is then near 0 or loading fails",
         todo="name a checkpoint of the method's kind, or the method of the checkpoint",
-        needs=("draft_kind",),
+        needs=("draft.draft_kind",),
         applies=names_draft,
     ),
     PreflightRule(
@@ -240,7 +243,7 @@ PAIR_RULES = (
         _parallel_drafting,
         source="vLLM 0.32.0, _init_parallel_drafting_params: the draft model config must have a mask token",
         todo="p-eagle for a head that was trained for it, eagle3 for any other",
-        needs=("draft_mask_token",),
+        needs=("draft.mask_token",),
         applies=both(names_draft, lambda spec: _has_parallel_form(spec) or _in_one_pass(spec)),
     ),
     # Another tokenizer means other token ids: an error at start-up at best, nonsense proposals at worst.
@@ -248,13 +251,13 @@ PAIR_RULES = (
         "tokenizer-mismatch",
         Fires(
             "refuse",
-            "the draft's tokenizer ({facts.draft_tokenizer_digest:.12}) is not the target's "
-            "({facts.target_tokenizer_digest:.12})",
-            lambda spec, facts: _tokens_differ(spec, facts.target_tokenizer_digest, facts.draft_tokenizer_digest),
+            "the draft's tokenizer ({facts.draft.tokenizer_digest:.12}) is not the target's "
+            "({facts.target.tokenizer_digest:.12})",
+            lambda spec, facts: _tokens_differ(spec, facts.target.tokenizer_digest, facts.draft.tokenizer_digest),
         ),
         source="vLLM 0.32.0, verify_equal_vocab_size_if_draft_model; PR #24322",
         todo="choose a draft with the target's tokenizer; a draft model may also set use_heterogeneous_vocab=true",
-        needs=("target_tokenizer_digest", "draft_tokenizer_digest"),
+        needs=("target.tokenizer_digest", "draft.tokenizer_digest"),
         applies=names_draft,
     ),
     # Added tokens carry the turns of a chat; a draft with others proposes them wrongly at every turn.
@@ -262,13 +265,13 @@ PAIR_RULES = (
         "added-tokens-mismatch",
         Fires(
             "refuse",
-            "the draft's added tokens ({facts.draft_added_tokens_digest:.12}) are not the target's "
-            "({facts.target_added_tokens_digest:.12})",
-            lambda spec, facts: _tokens_differ(spec, facts.target_added_tokens_digest, facts.draft_added_tokens_digest),
+            "the draft's added tokens ({facts.draft.added_tokens_digest:.12}) are not the target's "
+            "({facts.target.added_tokens_digest:.12})",
+            lambda spec, facts: _tokens_differ(spec, facts.target.added_tokens_digest, facts.draft.added_tokens_digest),
         ),
         source="same vocabulary, other special tokens: turns end elsewhere and think blocks open elsewhere",
         todo="choose a draft of the same release of the target's family",
-        needs=("target_added_tokens_digest", "draft_added_tokens_digest"),
+        needs=("target.added_tokens_digest", "draft.added_tokens_digest"),
         applies=names_draft,
     ),
     # A head built for hidden states of another width cannot be loaded, or reads them wrongly.
@@ -276,12 +279,12 @@ PAIR_RULES = (
         "hidden-size-mismatch",
         Fires(
             "refuse",
-            "the head expects hidden states {facts.draft_expects_hidden} wide, the target's are {facts.target_hidden}",
-            lambda spec, facts: facts.target_hidden != facts.draft_expects_hidden,
+            "the head expects hidden states {facts.draft.expects_hidden} wide, the target's are {facts.target.hidden}",
+            lambda spec, facts: facts.target.hidden != facts.draft.expects_hidden,
         ),
         source="vLLM 0.32.0, llama_eagle3.py: the head's first layer takes the target's hidden states by their width",
         todo=_OTHER,
-        needs=("target_hidden", "draft_expects_hidden"),
+        needs=("target.hidden", "draft.expects_hidden"),
         applies=_OWN_HEAD,
     ),
     # The draft reads the target's token ids, so both need a vocabulary of the same size.
@@ -289,15 +292,14 @@ PAIR_RULES = (
         "vocabulary-mismatch",
         Fires(
             "refuse",
-            "the draft reads {facts.draft_reads_vocab} tokens, the target's vocabulary has {facts.target_vocab}",
+            "the draft reads {facts.draft.vocab} tokens, the target's vocabulary has {facts.target.vocab}",
             lambda spec, facts: (
-                facts.target_vocab != facts.draft_reads_vocab
-                and spec.settings.get("use_heterogeneous_vocab") is not True
+                facts.target.vocab != facts.draft.vocab and spec.settings.get("use_heterogeneous_vocab") is not True
             ),
         ),
         source="vLLM 0.32.0: verify_equal_vocab_size_if_draft_model; heads share the target's embedding",
         todo=_OTHER,
-        needs=("target_vocab", "draft_reads_vocab"),
+        needs=("target.vocab", "draft.vocab"),
         applies=names_draft,
     ),
     PreflightRule(
@@ -305,8 +307,8 @@ PAIR_RULES = (
         _draft_vocabulary,
         source="vLLM 0.32.0, llama_eagle3.py: draft ids become target ids by the d2t table of draft_vocab_size rows",
         todo="use the checkpoint as it was published; one with half its table proposes other tokens than it means",
-        needs=("draft_vocab",),
-        asks=("target_vocab", "draft_map_rows"),
+        needs=("draft.draft_vocab",),
+        asks=("target.vocab", "draft.map_rows"),
         applies=_OWN_HEAD,
     ),
     # Libraries moved the base of rotary positions to another key, and a converter that reads the old one writes 10000
@@ -315,13 +317,13 @@ PAIR_RULES = (
         "rope-theta",
         Fires(
             "warn",
-            "the head's rope_theta is {facts.draft_rope_theta:g}, the target's {facts.target_rope_theta:g}: unless it "
+            "the head's rope_theta is {facts.draft.rope_theta:g}, the target's {facts.target.rope_theta:g}: unless it "
             "was trained so, its conversion lost the value, and few of its tokens are accepted",
-            lambda spec, facts: facts.target_rope_theta != facts.draft_rope_theta,
+            lambda spec, facts: facts.target.rope_theta != facts.draft.rope_theta,
         ),
         source="speculators 0.9.0's converter reads rope_theta at the top level alone (seen); NeMo Automodel PR #2920",
         todo="compare with the configuration of the head it was converted from",
-        needs=("target_rope_theta", "draft_rope_theta"),
+        needs=("target.rope_theta", "draft.rope_theta"),
         applies=both(_OWN_HEAD, where(lambda method: method.draft_positions)),
     ),
     PreflightRule(
@@ -330,7 +332,7 @@ PAIR_RULES = (
         source="vLLM #57941 (fix PR #57964 open), #48894, #21986, PR #22935, PR #24662",
         todo="lower --max-model-len to the draft's context, or choose a longer draft; max_model_len inside the"
         " configuration does not protect the engine, and with eagle3 it crashed at start-up in published runs",
-        needs=("served_context", "draft_context"),
+        needs=("served_context", "draft.context"),
         asks=("engine_version", "v2_runner"),
         applies=both(names_draft, where(lambda method: method.draft_positions)),
     ),
@@ -340,7 +342,7 @@ PAIR_RULES = (
         source="vLLM PR #24505, vllm-ascend #5974",
         todo="measure acceptance against the unquantised target before trusting published figures",
         needs=("quantization",),
-        asks=("draft_quantization",),
+        asks=("draft.quantization",),
         applies=names_draft,
     ),
     PreflightRule(
@@ -349,7 +351,7 @@ PAIR_RULES = (
         source="vLLM PR #24505, vllm-ascend #5974",
         todo="leave kv_cache_dtype out of the configuration: the draft inherits the target's",
         needs=("kv_cache_dtype",),
-        asks=("draft_kv_cache_dtype",),
+        asks=("draft.kv_cache_dtype",),
         applies=drafts_with_weights,
     ),
     # A head learns the wrapping of prompts too; another chat template makes every prompt new to it.
@@ -358,11 +360,11 @@ PAIR_RULES = (
         Fires(
             "warn",
             "the chat template beside the head is not the one this target is served with",
-            lambda spec, facts: facts.target_template_digest != facts.draft_template_digest,
+            lambda spec, facts: facts.target.template_digest != facts.draft.template_digest,
         ),
         source="Alauda guide: acceptance 51 % on the traffic a head was trained for, 6 % on other traffic",
         todo="serve with the template the head was trained on, or let the warm-up's acceptance decide",
-        needs=("target_template_digest", "draft_template_digest"),
+        needs=("target.template_digest", "draft.template_digest"),
         applies=_OWN_HEAD,
     ),
 )
@@ -387,30 +389,30 @@ RULES = (
         _draft_max_model_len,
         source="vLLM 0.32.0, _maybe_override_draft_max_model_len; Ruiz runs (eagle3: validation error)",
         todo="leave max_model_len out of the configuration",
-        asks=("served_context", "draft_context"),
+        asks=("served_context", "draft.context"),
         applies=both(names_draft, setting("max_model_len")),
     ),
     PreflightRule(
         "family-mismatch",
         Fires(
-            "warn", "the draft is of family {facts.draft_family}, the target of {facts.target_family}", _family_mismatch
+            "warn", "the draft is of family {facts.draft.family}, the target of {facts.target.family}", _family_mismatch
         ),
         source="Alauda guide, prerequisites: architecture, tokenizer and base version must match; mismatch is silent",
         todo="choose a draft made for this target; first-position acceptance under 30 % confirms a mismatch",
-        needs=("target_family", "draft_family"),
-        asks=("target_tokenizer_digest", "draft_tokenizer_digest"),
+        needs=("target.family", "draft.family"),
+        asks=("target.tokenizer_digest", "draft.tokenizer_digest"),
         applies=_SMALL_MODEL,
     ),
     PreflightRule(
         "draft-no-text",
         Fires(
             "refuse",
-            "the draft is no model that generates text: {facts.draft_no_text}",
-            lambda spec, facts: facts.draft_no_text,
+            "the draft is no model that generates text: {facts.draft.no_text}",
+            lambda spec, facts: facts.draft.no_text,
         ),
         source="vLLM 0.32.0, SpeculativeConfig: a draft model is loaded to generate",
         todo="choose a small model of the target's family",
-        needs=("draft_no_text",),
+        needs=("draft.no_text",),
         applies=_SMALL_MODEL,
     ),
     PreflightRule(
@@ -418,7 +420,7 @@ RULES = (
         _draft_size,
         source="DigitalOcean guide (1:8 to 1:12); Ruiz logs: 1:8 lost to 1:19 in all 102 cells, 1:57 gained on a 70B",
         todo="compare sizes with a bench of each --draft; a larger draft accepts more and leaves less KV",
-        needs=("target_params_b", "draft_params_b"),
+        needs=("target.params_b", "draft.params_b"),
         applies=_SMALL_MODEL,
     ),
     PreflightRule(
@@ -426,7 +428,7 @@ RULES = (
         _mtp_layers,
         source="vLLM 0.32.0, SpeculativeConfig: Unsupported speculative method: 'mtp'; must be divisible by n_predict",
         todo="use eagle3 with a head for this target, or ngram; of some models a release with MTP layers is published",
-        needs=("target_mtp_layers",),
+        needs=("target.mtp_layers",),
         applies=_TARGET_LAYERS,
     ),
     # Each head drafts one token. The engine makes K heads, and exits at start-up where the draft holds fewer.
@@ -434,12 +436,12 @@ RULES = (
         "medusa-heads",
         Fires(
             "refuse",
-            "K={spec.k}, and the draft holds {facts.medusa_heads} heads",
-            lambda spec, facts: (spec.k or 0) > (facts.medusa_heads or 0),
+            "K={spec.k}, and the draft holds {facts.draft.medusa_heads} heads",
+            lambda spec, facts: (spec.k or 0) > (facts.draft.medusa_heads or 0),
         ),
         source="vLLM 0.32.0 (seen): Following weights were not initialized from checkpoint",
         todo="set num_speculative_tokens to the number of heads, or below",
-        needs=("medusa_heads",),
+        needs=("draft.medusa_heads",),
         applies=both(names_draft, where(lambda method: method.one_head_per_token)),
     ),
     # Most checkpoints carry one MTP layer; a larger K runs it again on its own guess.
@@ -447,12 +449,12 @@ RULES = (
         "mtp-repeated-layer",
         Fires(
             "note",
-            "K={spec.k} runs the target's {facts.target_mtp_layers} MTP layers more than once",
-            lambda spec, facts: 0 < (facts.target_mtp_layers or 0) < (spec.k or 0),
+            "K={spec.k} runs the target's {facts.target.mtp_layers} MTP layers more than once",
+            lambda spec, facts: 0 < (facts.target.mtp_layers or 0) < (spec.k or 0),
         ),
         source="vLLM 0.32.0 warns: multiple forwards on the same MTP layer; recipes use K 1 to 5",
         todo="start at K=1 and let measurement raise it",
-        needs=("target_mtp_layers",),
+        needs=("target.mtp_layers",),
         applies=_TARGET_LAYERS,
     ),
     *PAIR_RULES,

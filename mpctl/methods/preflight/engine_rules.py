@@ -215,7 +215,7 @@ def _dynamic_k(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
     """Heads with more than the method's own run on Model Runner V2 of a late release; elsewhere they draft badly."""
     variants, version = method_of(spec).variants, parse_version(facts.engine_version)
-    variant = next((row for row in variants if set(row.architectures) & set(facts.draft_architectures or ())), None)
+    variant = next((row for row in variants if set(row.architectures) & set(facts.draft.architectures or ())), None)
     special = {key for row in variants for key in row.own_keys if spec.settings.get(key) is not None}
     if foreign := sorted(special - set(variant.own_keys if variant else ())):
         return "refuse", f"{', '.join(foreign)} is for another kind of head", "remove it"
@@ -227,8 +227,8 @@ def _draft_variant(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
         return "refuse", f"{head} needs vLLM {show(variant.since)}: {old}"
     if facts.v2_runner is False:
         return "refuse", f"{head} Model Runner V2 alone runs", "remove VLLM_USE_V2_MODEL_RUNNER=0"
-    if variant.k_below_block and facts.draft_block_size and spec.k not in (None, facts.draft_block_size - 1):
-        wanted = facts.draft_block_size - 1
+    if variant.k_below_block and facts.draft.block_size and spec.k not in (None, facts.draft.block_size - 1):
+        wanted = facts.draft.block_size - 1
         reason = f"K must be {wanted} for this {variant.name} head, one less than its blocks, not {spec.k}"
         return "refuse", reason, f"--set num_speculative_tokens={wanted}"
     if not variant.own_keys and flag_value(facts, "--watermark-config") is not None:
@@ -449,12 +449,12 @@ RULES = (
         "no-text",
         Fires(
             "refuse",
-            "the target's class {facts.target_no_text} generates no text, so speculation has no effect",
-            lambda spec, facts: facts.target_no_text,
+            "the target's class {facts.target.no_text} generates no text, so speculation has no effect",
+            lambda spec, facts: facts.target.no_text,
         ),
         source="vLLM 0.32.0, model_executor/models/registry.py: classes that embed, classify, transcribe or draw",
         todo="leave this service as it is, or name --runner generate where it does generate text",
-        needs=("target_no_text",),
+        needs=("target.no_text",),
     ),
     PreflightRule(
         "prefill-differs",
@@ -475,7 +475,7 @@ RULES = (
         _draft_variant,
         source="vLLM 0.33.0: _is_dflash_candidate_draft, is_xpress, WatermarkConfig; LiLiCorr's speculator",
         todo="raise the engine image, or use a head of the plain method",
-        needs=("draft_architectures",),
+        needs=("draft.architectures",),
         asks=("engine_version", "v2_runner"),
         applies=both(drafts_with_weights, where(lambda method: method.variants)),
     ),

@@ -68,7 +68,7 @@ def _prefix_caching(_: str) -> Feature:
         if facts.prefix_caching is False:
             return "off"
         is_set = flag_value(facts, "--enable-prefix-caching") is not None
-        return "on" if is_set or facts.target_recurrent is not None else "default"
+        return "on" if is_set or facts.target.recurrent is not None else "default"
 
     return feature
 
@@ -123,8 +123,8 @@ def _short_lookup(below: str) -> Feature:
 
 def _short_draft(_: str) -> Feature:
     return lambda _spec, facts: _use(
-        None not in (facts.served_context, facts.draft_context)
-        and (facts.draft_context or 0) < (facts.served_context or 0)
+        None not in (facts.served_context, facts.draft.context)
+        and (facts.draft.context or 0) < (facts.served_context or 0)
     )
 
 
@@ -134,7 +134,7 @@ def _setting(text: str) -> Feature:
 
 
 def _moe(_: str) -> Feature:
-    return lambda _spec, facts: "default" if facts.target_moe is None else _use(facts.target_moe)
+    return lambda _spec, facts: "default" if facts.target.moe is None else _use(facts.target.moe)
 
 
 def _prefill_edited(_: str) -> Feature:
@@ -221,9 +221,9 @@ class KnownBad:
         """A line when rows could not be judged, with the facts they lack."""
         if spec.is_none:
             return ()
-        names = ("target_family", "target_name")
+        names = ("target.family", "target.name")
         missing = ["engine_version"] if parse_version(facts.engine_version) is None else []
-        missing += ["target_family"] if all(getattr(facts, name) is None for name in names) else []
+        missing += ["target.family"] if all(facts.value(name) is None for name in names) else []
         return (f"known-bad: checked in part, unknown: {', '.join(missing)}",) if missing else ()
 
     def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version) -> Severity | None:
@@ -248,11 +248,11 @@ class KnownBad:
     def _is_model(self, name: str, facts: ServiceFacts) -> bool:
         """Return whether the target is of a class: by its layers, else by its type, else by its name."""
         recurrent = _RECURRENT.get(name)
-        if recurrent and facts.target_recurrent not in (None, recurrent):
+        if recurrent and facts.target.recurrent not in (None, recurrent):
             return False
-        if recurrent == name == facts.target_recurrent:
+        if recurrent == name == facts.target.recurrent:
             return True
-        described = facts.target_family or facts.target_name
+        described = facts.target.family or facts.target.name
         return described is not None and re.search(self.models[name], described, re.IGNORECASE) is not None
 
     def _finding(self, row: KnownBadRow, severity: Severity, version: Version) -> Finding:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Literal
 
 from mpctl.methods.method import Method
@@ -39,54 +40,55 @@ def ordered(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 @dataclass(frozen=True)
+class CheckpointFacts:
+    """Facts of a target or a draft, read from its files. None means unknown, never "no"."""
+
+    name: str | None = None  # organisation/model
+    family: str | None = None  # model_type
+    context: int | None = None  # max_position_embeddings, tokens
+    params_b: float | None = None  # billions, from the size and dtype of the files
+    tokenizer_digest: str | None = None
+    added_tokens_digest: str | None = None
+    template_digest: str | None = None
+    no_text: str | None = None  # its class where that generates no text, empty where it does
+    moe: bool | None = None
+    quantization: str | None = None  # "none" for unquantised weights
+    kv_cache_dtype: str | None = None
+    hidden: int | None = None
+    vocab: int | None = None  # size of the vocabulary that it reads
+    recurrent: str | None = None  # "gdn", "mamba2" or "kda" layers in addition to attention; "none" without any
+    mtp_layers: int | None = None  # layers of its own that draft, 0 where the configuration names none
+    rope_theta: float | None = None  # base of the rotary positions
+    # Of a draft:
+    draft_kind: str | None = None  # the ``checkpoint`` of a method's row
+    draft_vocab: int | None = None  # number of tokens that a head may propose
+    expects_hidden: int | None = None  # width of the target's hidden states that a head was built for
+    trained_for: str | None = None  # the target that a head's configuration names
+    map_rows: int | None = None  # length of the table from a head's tokens to the target's (d2t)
+    medusa_heads: int | None = None  # tokens that Medusa's heads can draft
+    mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass
+    architectures: tuple[str, ...] | None = None
+    block_size: int | None = None  # tokens of a block that is drafted in one pass
+
+
+@dataclass(frozen=True)
 class ServiceFacts:
     """Facts about a service before anything is changed, from the service, the cluster and the checkpoints. None means
     unknown, never "no"."""
 
     engine_version: str | None = None  # as found; an image reference will do
     kserve_version: str | None = None
-    draft_kind: str | None = None  # the ``checkpoint`` of a method's row
+    target: CheckpointFacts = CheckpointFacts()
+    draft: CheckpointFacts = CheckpointFacts()
     served_context: int | None = None  # max_model_len
-    draft_context: int | None = None  # the draft's max_position_embeddings
     tensor_parallel: int | None = None
     data_parallel: int | None = None
-    target_params_b: float | None = None
-    draft_params_b: float | None = None
-    target_family: str | None = None
-    draft_family: str | None = None
-    target_name: str | None = None  # organisation/model
-    target_tokenizer_digest: str | None = None
-    draft_tokenizer_digest: str | None = None
-    target_added_tokens_digest: str | None = None
-    draft_added_tokens_digest: str | None = None
-    target_template_digest: str | None = None
-    draft_template_digest: str | None = None
-    target_no_text: str | None = None  # its class where that generates no text, empty where it does
-    draft_no_text: str | None = None
-    target_hidden: int | None = None
-    draft_expects_hidden: int | None = None  # width of the target's hidden states that a head was built for
-    target_vocab: int | None = None
-    draft_reads_vocab: int | None = None  # size of the vocabulary that the draft reads
-    draft_vocab: int | None = None  # number of tokens that a head may propose
-    draft_map_rows: int | None = None  # length of the table from those to the target's tokens
-    draft_trained_for: str | None = None  # the target that a head's configuration names
-    target_recurrent: str | None = None  # "gdn", "mamba2" or "kda" layers beside attention; "none" without any
-    target_moe: bool | None = None
-    target_mtp_layers: int | None = None  # layers of the target's own checkpoint that draft
-    medusa_heads: int | None = None
-    draft_mask_token: bool | None = None  # the configuration names a token that fills the places drafted in one pass
-    draft_architectures: tuple[str, ...] | None = None
-    draft_block_size: int | None = None
-    target_rope_theta: float | None = None  # base of the rotary positions
-    draft_rope_theta: float | None = None
     thinking: bool | None = None  # the chat template thinks by default
     enable_lora: bool | None = None
     prefix_caching: bool | None = None
     async_scheduling: bool | None = None  # the command line sets it
     kv_cache_dtype: str | None = None
-    draft_kv_cache_dtype: str | None = None
     quantization: str | None = None  # "none" for unquantised weights
-    draft_quantization: str | None = None
     temperature: float | None = None
     v2_runner: bool | None = None
     device: str | None = None  # "CPU" or "GPU"
@@ -97,6 +99,10 @@ class ServiceFacts:
     argv: tuple[str, ...] | None = None  # the engine's command line
     plain_secrets: tuple[str, ...] = ()  # variables and flags with a secret in plain text
     concurrency: int | None = None
+
+    def value(self, fact: str) -> object:
+        """The value of a fact by its name; one of a checkpoint is named like ``draft.context``."""
+        return attrgetter(fact)(self)
 
 
 # Severity, reason and, where it differs from the rule's, the next step; None when nothing is wrong.
@@ -127,11 +133,11 @@ class PreflightRule:
         """The facts this rule lacks for this spec; empty when it does not apply."""
         if not self.applies(spec):
             return ()
-        return tuple(name for name in self.needs + self.asks if getattr(facts, name) is None)
+        return tuple(name for name in self.needs + self.asks if facts.value(name) is None)
 
     def check(self, spec: Spec, facts: ServiceFacts) -> Finding | None:
         """The finding, or None: not applicable, not known, or nothing wrong."""
-        if not self.applies(spec) or any(getattr(facts, name) is None for name in self.needs):
+        if not self.applies(spec) or any(facts.value(name) is None for name in self.needs):
             return None
         outcome = self.judge(spec, facts)
         if outcome is None:
@@ -154,7 +160,7 @@ class Fires:
 
 def fact(name: str, value: object = True) -> Condition:
     """A fact of the service has this value."""
-    return lambda spec, facts: getattr(facts, name) == value
+    return lambda spec, facts: facts.value(name) == value
 
 
 def method_of(spec: Spec) -> Method:

@@ -126,14 +126,14 @@ def test_thinking(model, template, kwargs, thinking):
         ((), "quantization", "awq"),
         (("-q", "fp8"), "quantization", "fp8"),
         ((), "engine_version", "vllm/vllm-openai:v0.23.0"),
-        ((), "target_family", "qwen2"),
-        ((), "target_params_b", 7.6),
+        ((), "target.family", "qwen2"),
+        ((), "target.params_b", 7.6),
         ((), "uses_storage_uris", False),
     ],
 )
 def test_facts_from_the_command_line(args, name, value):
     target = ModelFacts(family="qwen2", params_b=7.6, quantization="awq")
-    found = getattr(facts(*args, target=target), name)
+    found = facts(*args, target=target).value(name)
     assert found == value
     assert type(found) is type(value)
 
@@ -168,9 +168,9 @@ def test_what_was_measured_elsewhere_is_passed_on():
         concurrency=8,
         temperature=0.0,
     )
-    assert (actual_facts.engine_version, actual_facts.draft_kind) == ("0.32.0", "eagle3")
-    assert (actual_facts.draft_context, actual_facts.draft_params_b, actual_facts.draft_family) == (2048, 0.5, "llama")
-    assert (actual_facts.target_tokenizer_digest, actual_facts.draft_tokenizer_digest) == ("t", "d")
+    assert (actual_facts.engine_version, actual_facts.draft.draft_kind) == ("0.32.0", "eagle3")
+    assert (actual_facts.draft.context, actual_facts.draft.params_b, actual_facts.draft.family) == (2048, 0.5, "llama")
+    assert (actual_facts.target.tokenizer_digest, actual_facts.draft.tokenizer_digest) == ("t", "d")
     assert (actual_facts.concurrency, actual_facts.temperature) == (8, 0.0)
 
 

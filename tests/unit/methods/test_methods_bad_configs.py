@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mpctl.errors import InputError
-from mpctl.methods import ServiceFacts, build, from_config, preflight_findings
+from mpctl.methods import CheckpointFacts, ServiceFacts, build, from_config, preflight_findings
 
 CAPTURED = Path(__file__).parents[2] / "data" / "vllm" / "bad_configs_0.32.0.txt"
 LINE = re.compile(r"""^(?P<quote>['"])(?P<label>.+)(?P=quote)\s+[\d.]+s (?P<verdict>.+)$""")
@@ -105,7 +105,7 @@ WITHOUT_METHOD = {
     "json list": (None, "none"),
 }
 
-FACTS = ServiceFacts(tensor_parallel=1, draft_kind="model", served_context=2048, draft_context=2048)
+FACTS = ServiceFacts(tensor_parallel=1, draft=CheckpointFacts(draft_kind="model", context=2048), served_context=2048)
 
 
 def captured():

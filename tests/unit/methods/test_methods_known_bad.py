@@ -12,7 +12,7 @@ import pytest
 from mpctl.errors import InputError
 from mpctl.estimate import describe_model, facts_of
 from mpctl.manifest import load
-from mpctl.methods import METHODS, ServiceFacts, build, preflight_findings
+from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build, preflight_findings
 from mpctl.methods.preflight.known_bad import FEATURES, KnownBadRow, read_known_bad, shipped_known_bad
 from mpctl.methods.preflight.nixl import KvEnd
 from tests.corpus.known_bad import CONFIGS, inside, outside, severity
@@ -155,7 +155,7 @@ spec:
 def test_a_class_is_told_by_the_type_and_only_without_it_by_the_name(
     name: str, family: str | None, hybrid: bool
 ) -> None:
-    facts = ServiceFacts("0.28.0", target_name=name, target_family=family, argv=(), prefix_caching=True)
+    facts = ServiceFacts("0.28.0", target=CheckpointFacts(name, family), argv=(), prefix_caching=True)
     found = {finding.id for finding in shipped_known_bad().findings(build("ngram")[0], facts)}
     assert ("known-bad-kb01" in found) == hybrid
 
@@ -176,7 +176,9 @@ def test_a_class_is_told_by_the_layers_first() -> None:
 def test_the_runner_is_the_services_or_the_releases_default(
     v2_runner: bool | None, severity_of_kb76: str | None
 ) -> None:
-    facts = ServiceFacts("0.30.0", v2_runner=v2_runner, served_context=32768, draft_context=4096, argv=())
+    facts = ServiceFacts(
+        "0.30.0", v2_runner=v2_runner, served_context=32768, draft=CheckpointFacts(context=4096), argv=()
+    )
     spec = build("dflash", draft="org/draft", sets=("num_speculative_tokens=7",))[0]
     found = {finding.id: finding.severity for finding in shipped_known_bad().findings(spec, facts)}
     assert found.get("known-bad-kb76") == severity_of_kb76
@@ -202,25 +204,25 @@ def test_what_keeps_a_fault_away_silences_its_row() -> None:
 @pytest.mark.parametrize("prefill", [(), (KvEnd(),)])
 def test_a_pair_of_which_both_ends_are_edited_has_no_draft_on_one_end_alone(prefill: tuple[KvEnd, ...]) -> None:
     spec = build("mtp", sets=("num_speculative_tokens=1",))[0]
-    facts = ServiceFacts("0.27.1", target_name="org/m", argv=(_NIXL,), prefill_ends=prefill)
+    facts = ServiceFacts("0.27.1", target=CheckpointFacts("org/m"), argv=(_NIXL,), prefill_ends=prefill)
     found = {finding.id for finding in shipped_known_bad().findings(spec, facts)}
     assert ("known-bad-kb69" in found) == (not prefill)
 
 
 def test_prefix_caching_by_default_warns_where_the_flag_refuses() -> None:
     spec, known_bad = build("mtp", sets=("num_speculative_tokens=1",))[0], shipped_known_bad()
-    facts = ServiceFacts("0.24.0", target_name="Qwen/Qwen3.6-27B", argv=(), prefix_caching=True)
+    facts = ServiceFacts("0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=True)
     severities = {finding.id: finding.severity for finding in known_bad.findings(spec, facts)}
     assert severities["known-bad-kb06"] == "warn"
-    switched_off = ServiceFacts("0.24.0", target_name="Qwen/Qwen3.6-27B", argv=(), prefix_caching=False)
+    switched_off = ServiceFacts("0.24.0", target=CheckpointFacts("Qwen/Qwen3.6-27B"), argv=(), prefix_caching=False)
     assert "known-bad-kb06" not in {finding.id for finding in known_bad.findings(spec, switched_off)}
 
 
 def test_an_unknown_release_or_model_is_no_finding_but_a_line_of_what_was_not_checked() -> None:
     spec, known_bad = build("ngram")[0], shipped_known_bad()
-    assert known_bad.findings(spec, ServiceFacts(target_name="Qwen/Qwen3.6-27B", prefix_caching=True)) == ()
+    assert known_bad.findings(spec, ServiceFacts(target=CheckpointFacts("Qwen/Qwen3.6-27B"), prefix_caching=True)) == ()
     unchecked = known_bad.unchecked(spec, ServiceFacts())
-    assert unchecked == ("known-bad: checked in part, unknown: engine_version, target_family",)
+    assert unchecked == ("known-bad: checked in part, unknown: engine_version, target.family",)
 
 
 @pytest.mark.parametrize("line", [line for line in RECIPES.read_text().splitlines() if line and line[0] != "#"])
@@ -228,7 +230,7 @@ def test_a_published_recipe_is_not_refused(line: str) -> None:
     version, model, method, k, words, _origin = re.split(r"\s*\|\s*", line)
     draft = "org/draft" if METHODS[method].needs_draft in ("head", "model") else None
     spec = build(method, draft=draft, sets=(f"num_speculative_tokens={k}",))[0]
-    facts = ServiceFacts(version, target_name=model, argv=tuple(words.split()), prefix_caching=True)
+    facts = ServiceFacts(version, target=CheckpointFacts(model), argv=tuple(words.split()), prefix_caching=True)
     refused = [finding for finding in shipped_known_bad().findings(spec, facts) if finding.severity == "refuse"]
     assert refused == []
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mpctl.methods import METHODS, ServiceFacts, build, from_config, preflight_findings, unknowns
+from mpctl.methods import METHODS, CheckpointFacts, ServiceFacts, build, from_config, preflight_findings, unknowns
 from mpctl.methods.versions import REMOVED, removed_flags
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 5}
@@ -21,7 +21,7 @@ def test_no_facts_no_refusal_and_many_unknowns():
         refused = [finding.id for finding in preflight_findings(spec, ServiceFacts()) if finding.severity == "refuse"]
         assert refused == (["no-proposer"] if name == "mlp_speculator" else [])
     lines = unknowns(build("eagle3", draft="/d")[0], ServiceFacts())
-    assert any(line.startswith("draft-context:") and "served_context, draft_context" in line for line in lines)
+    assert any(line.startswith("draft-context:") and "served_context, draft.context" in line for line in lines)
     assert len({line.partition(":")[0] for line in lines}) == len(lines)
 
 
@@ -35,44 +35,48 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
     facts = ServiceFacts(
         engine_version="0.32.0",
         kserve_version="0.20.0",
-        draft_kind="eagle3",
-        draft_mask_token=False,
         served_context=16384,
-        draft_context=40960,
         tensor_parallel=1,
         data_parallel=1,
-        target_family="qwen3",
-        draft_family="qwen3",
-        target_name="Qwen/Qwen3-8B",
-        draft_trained_for="qwen/qwen3-8b",
-        target_no_text="",
-        target_hidden=4096,
-        draft_expects_hidden=4096,
-        target_vocab=151936,
-        draft_reads_vocab=151936,
-        draft_vocab=32000,
-        draft_map_rows=32000,
-        target_tokenizer_digest="t",
-        draft_tokenizer_digest="t",
-        target_added_tokens_digest="a",
-        draft_added_tokens_digest="a",
-        target_template_digest="c",
-        draft_template_digest="c",
-        target_rope_theta=1e6,
-        draft_rope_theta=1e6,
         thinking=True,
         enable_lora=False,
         prefix_caching=True,
         async_scheduling=False,
         kv_cache_dtype="auto",
-        draft_kv_cache_dtype="auto",
         quantization="none",
-        draft_quantization="none",
         temperature=0.0,
         v2_runner=True,
         uses_storage_uris=True,
         argv=("vllm", "serve"),
         concurrency=8,
+        target=CheckpointFacts(
+            family="qwen3",
+            name="Qwen/Qwen3-8B",
+            no_text="",
+            hidden=4096,
+            vocab=151936,
+            tokenizer_digest="t",
+            added_tokens_digest="a",
+            template_digest="c",
+            rope_theta=1e6,
+        ),
+        draft=CheckpointFacts(
+            draft_kind="eagle3",
+            mask_token=False,
+            context=40960,
+            family="qwen3",
+            trained_for="qwen/qwen3-8b",
+            expects_hidden=4096,
+            vocab=151936,
+            draft_vocab=32000,
+            map_rows=32000,
+            tokenizer_digest="t",
+            added_tokens_digest="a",
+            template_digest="c",
+            rope_theta=1e6,
+            kv_cache_dtype="auto",
+            quantization="none",
+        ),
     )
     spec, _ = build("eagle3", draft="/mnt/models/draft")
     assert preflight_findings(spec, facts) == ()
