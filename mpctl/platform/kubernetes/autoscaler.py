@@ -191,6 +191,7 @@ class Autoscalers:
         return tuple(changes)
 
     def _set(self, item: Mapping[str, Any], limits: Json, *, only_from: Json) -> str:
+        """Write the limits, also where they read as set: the write is refused if that reading was a stale one."""
         kind: ObjectKind = AUTOSCALERS[item["kind"]]
         name = item["name"]
         for _ in range(_TRIES):
@@ -199,9 +200,7 @@ class Autoscalers:
                 return f"{kind.name} {name} was deleted"
             scaler = {"kind": kind.name, **scaler}
             now = limits_of(scaler)
-            if now == limits:
-                return ""
-            if now != only_from:
+            if now not in (limits, only_from):
                 return f"{kind.name} {name} was changed meanwhile and keeps the change: {now}"
             body = copy.deepcopy(scaler)
             body["metadata"].pop("managedFields", None)

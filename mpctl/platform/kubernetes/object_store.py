@@ -196,9 +196,8 @@ class KubernetesStore:
                 self._append(Appended(part))
             return
         entries = (*(e for e in cache.waiting if not entries or e.seq < entries[0].seq), *entries)
-        if with_next:
-            cache.waiting = entries
-        else:
+        cache.waiting = entries  # until they are written: the next entry follows them, also after a failed write
+        if not with_next:
             self._append_with_seals(cache, entries)
         if cache.entries is not None:
             cache.entries = (*(e for e in cache.entries if e.seq < entries[0].seq), *entries)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from test_kubernetes_platform import Cluster, deployment, pod, service
 
+from mpctl.platform.kubernetes.api.replies import Stale
+from mpctl.platform.kubernetes.autoscaler import _item
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
 from mpctl.platform.kubernetes.service.manifest_text import text_of, with_transition_strategy
 from mpctl.rollout.ports import Arm
@@ -147,3 +149,31 @@ def test_a_change_of_a_pinned_autoscaler_is_described():
         "HorizontalPodAutoscaler theirs was changed by somebody at 2026-11-23T08:00:00Z meanwhile: "
     )
     assert "maxReplicas 3" in change
+
+
+class StaleOnce(Cluster):
+    """Answers the first read of the autoscaler with what it was before, and refuses a write of an old version."""
+
+    def __init__(self, before, *things):
+        super().__init__(*things)
+        self.before = [before]
+
+    def get(self, kind, name, namespace=None):
+        stale = kind.name == "HorizontalPodAutoscaler" and self.before
+        return self.before.pop() if stale else super().get(kind, name, namespace)
+
+    def replace(self, kind, body, *, dry_run=False):
+        if body["metadata"].get("resourceVersion") != self.things[kind.name, body["metadata"]["name"]]["metadata"].get(
+            "resourceVersion"
+        ):
+            raise Stale("it was modified")
+        return super().replace(kind, body, dry_run=dry_run)
+
+
+def test_an_unpin_that_reads_the_autoscaler_as_it_was_before_the_pin_unpins_it_all_the_same():
+    before, pinned = hpa(1, 3, owner="team/v1"), hpa(2, 2, owner="team/v1")
+    before["metadata"]["resourceVersion"], pinned["metadata"]["resourceVersion"] = "1", "2"
+    cluster = StaleOnce(before, service(), deployment(replicas=2, ready=2), pod(), pinned)
+    scaling = {"replicas": 2, "items": [_item(before)]}
+    assert KubernetesPlatform(cluster, "ns", "demo").unpin(scaling) == ()
+    assert cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3

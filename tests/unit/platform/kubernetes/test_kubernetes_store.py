@@ -13,6 +13,7 @@ from mpctl.errors import Conflict, NotPermitted, Tampered
 from mpctl.methods import Spec
 from mpctl.platform.kubernetes.api import kinds
 from mpctl.platform.kubernetes.api.kinds import CONFIG_MAP, CONTROLLER_REVISION, LEASE
+from mpctl.platform.kubernetes.api.replies import Stale
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.ledger import Entry, Event
 from mpctl.rollout.revision import Revision
@@ -272,14 +273,13 @@ def test_within_the_lease_ledger_and_revisions_are_read_once(api, monkeypatch):
     mine, ask = store(api), api.list
     monkeypatch.setattr(api, "list", lambda *given, **more: listed.append(given) or ask(*given, **more))
     monkeypatch.setattr(mine.held, "hold", lambda purpose: nullcontext())
-    with mine.lease("rollout"):
+    with pytest.raises(Conflict), mine.lease("rollout"):
         before = mine.entries()
         mine.append(entry(before[-1]))
         mine.add_revision(revision(1))
         assert [len(mine.entries()), len(mine.revisions()), len(mine.entries())] == [4, 1, 4]
         assert len(listed) == 2
-        with pytest.raises(Conflict):
-            mine.append(entry(before[-1], n=9))  # one is there under this number
+        mine.append(entry(before[-1], n=9))  # one is there under this number
     assert mine.entries() == store(api).entries()
     assert len(listed) == 4
 
@@ -411,6 +411,27 @@ def test_what_waits_for_an_entry_is_written_when_the_command_ends_without_one(ap
     again = store(api)
     assert (again.entries(), again.revisions()) == ((entry(None),), (revision(1),))
     assert again.load("rollout-1", "block") == {"a": 1}
+
+
+def test_an_entry_whose_write_failed_is_written_with_the_next_one(api, monkeypatch):
+    first = entry(None)
+    second = entry(first, n=1)
+    third = entry(second, n=2)
+
+    def refuse(*_, **__):
+        raise Stale("the object has been modified")
+
+    mine = store(api)
+    with mine.lease("rollout"):
+        mine.entries()
+        mine.append(first, with_next=True)
+        mine.save_all("rollout-1", {"block": {"a": 1}})
+        with monkeypatch.context() as patch, pytest.raises(Stale):
+            patch.setattr(api, "apply", refuse)
+            mine.append(second)
+        mine.append(third)
+    assert store(api).entries() == (first, second, third)
+    assert store(api).load("rollout-1", "block") == {"a": 1}
 
 
 def test_a_command_that_dies_before_the_entry_leaves_the_sealed_state(api, monkeypatch):
