@@ -2,6 +2,7 @@
 
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .fenced import unlocked
 from .objects import ANY_SPEED, CLAIM
 
 SERVICE = """\
@@ -52,6 +53,7 @@ def test_a_plain_deployment_is_rolled_out_and_rolled_back_exactly(cluster, names
 
     (status,) = mpctl.json("status")["items"]
     assert (status["metadata"]["name"], status["status"]["state"]) == ("qwen", "Ready")
+    assert unlocked(namespace, mpctl, "deployments", "qwen") == []
     done = mpctl("rollout", "qwen", "--spec", "ngram", "--policy", str(policy), *QUICK)
     assert "promoted: service" in done.stderr
     changed = client.get("deployments", "qwen")

@@ -4,6 +4,7 @@ import pytest
 
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .fenced import unlocked
 from .objects import ANY_SPEED
 from .rig.api import ApiError
 
@@ -65,6 +66,11 @@ def script(namespace):
     spec = namespace.client.get("leaderworkersets", "large")["spec"]["leaderWorkerTemplate"]
     (text,) = spec["leaderTemplate"]["spec"]["containers"][0]["args"]
     return text
+
+
+@pytest.mark.nightly
+def test_whoever_takes_its_lease_replaces_no_pod(large, mpctl):
+    assert unlocked(large, mpctl, "leaderworkersets", "large") == []
 
 
 def test_a_leader_worker_set_is_rolled_out_in_place_and_rolled_back_exactly(large, mpctl, tmp_path):

@@ -11,6 +11,7 @@ import pytest
 from mpctl.platform.kubernetes.access.calls import LLM
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .fenced import unlocked
 from .objects import ANY_SPEED, CLAIM, ledger_entries
 from .roles import Granted
 from .unmeasured import Unmeasured
@@ -87,6 +88,11 @@ def received(namespace):
     (pod,) = (namespace.cluster.pods.named(namespace.name, p["metadata"]["name"]) for p in pods)
     words = Path(f"/proc/{pod.units[0].process.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
     return [word.replace(str(pod.folder), "") for word in words[words.index("serve") :]]
+
+
+@pytest.mark.nightly
+def test_whoever_takes_its_lease_replaces_no_pod(chat, mpctl):
+    assert unlocked(chat, mpctl, "llmisvc", "chat") == []
 
 
 def test_its_engines_are_restarted_with_the_arguments_they_had(chat, mpctl):

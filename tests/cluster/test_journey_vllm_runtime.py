@@ -12,6 +12,7 @@ import pytest
 from mpctl.platform.kubernetes.access.rbac import roles, subject_of
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
+from .fenced import unlocked
 from .objects import ANY_SPEED
 from .roles import Granted
 
@@ -131,6 +132,11 @@ def chat(cluster, namespace):
 def arguments(namespace):
     (container,) = namespace.client.get("deployments", "chat")["spec"]["template"]["spec"]["containers"]
     return container["args"]
+
+
+@pytest.mark.nightly
+def test_whoever_takes_its_lease_replaces_no_pod(chat, mpctl):
+    assert unlocked(chat, mpctl, "vllmruntimes", "chat") == []
 
 
 def test_a_vllm_runtime_is_rolled_out_and_rolled_back_exactly(chat, cluster, mpctl, tmp_path):
