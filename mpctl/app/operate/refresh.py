@@ -201,7 +201,7 @@ def advance(session: Session, training: Training) -> Operation | None:
     while operation is not None and operation.ending is None:
         try:
             write = _STEPS[operation.begun](session, training, operation)
-        except (InputError, Refused) as error:
+        except (InputError, Refused, Conflict) as error:
             write = _refuse(session, operation, error.message)
         if write is None:
             return operation
@@ -304,7 +304,10 @@ def poll(operation: Operation, training: Training) -> TrainingStatus | None:
         return status
     order, split = training.order(reserved.name, reserved.salt)
     if _digest(order) == reserved.prompts:
-        training.trainer.submit(order, split)
+        try:
+            training.trainer.submit(order, split)
+        except Conflict as error:
+            return TrainingStatus(TrainingPhase.FAILED, error.message, uid)
     return training.trainer.status(uid)
 
 

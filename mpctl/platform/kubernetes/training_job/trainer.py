@@ -192,13 +192,14 @@ class JobTrainer:
             problem = pod_problem(None, self._events(uid))
             message = problem.message if problem else "no pod yet"
             return TrainingStatus(TrainingPhase.PENDING, f"{message}{foreign}", uid)
-        return self._running(pods[-1], uid)
+        return self._running(pods[-1], uid, foreign)
 
-    def _running(self, pod: Json, uid: str) -> TrainingStatus:
+    def _running(self, pod: Json, uid: str, foreign: str) -> TrainingStatus:
         stage = current_stage(pod)
         if stage is None:
             problem = pod_problem(pod, self._events(pod["metadata"]["uid"]))
-            return TrainingStatus(TrainingPhase.PENDING, problem.message if problem else "its pod starts", uid)
+            message = problem.message if problem else "its pod starts"
+            return TrainingStatus(TrainingPhase.PENDING, f"{message}{foreign}", uid)
         if stage == COLLECT and uid in self._lines and self._sent(pod["metadata"]["name"], self._lines[uid]):
             del self._lines[uid]
         return TrainingStatus(_PHASES[stage], uid=uid)

@@ -27,7 +27,7 @@ from mpctl.app.watch.ledger_facts import read_facts
 from mpctl.drafts.card import prompt_digest
 from mpctl.drafts.order import TrainingPhase
 from mpctl.drafts.refresh import RefreshPolicy
-from mpctl.errors import MpctlError
+from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.local.head_trainer import LocalTrainer
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
@@ -135,6 +135,25 @@ def test_a_card_of_another_salt_than_the_ledgers_is_refused(policy):
     ended = session.memory.operations()[-1]
     assert ended.ending is Ending.REFUSED
     assert ended.detail == "the card of svc-1 is not that of the order that refresh-3 recorded"
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_job_that_another_user_prepared_ends_the_refresh_by_name(policy, begun):
+    trainer = MemoryTrainer(phase=TrainingPhase.COLLECTING)
+    submit = trainer.submit
+
+    def prepared(order, prompts):
+        if begun and trainer.trainings == 0:
+            return submit(order, prompts)
+        raise Conflict("Job ml/mpctl-draft-svc-1 is not what mpctl would create now")
+
+    trainer.submit = prepared
+    session, watcher, _ = went_stale(policy, trainer)
+    rounds(watcher, 10)
+    ended = session.memory.operations()[-1]
+    assert ended.ending is Ending.REFUSED
+    assert ended.detail.endswith("Job ml/mpctl-draft-svc-1 is not what mpctl would create now")
+    assert bool(trainer.purged) is begun
 
 
 def test_a_refresh_holds_no_lease_while_it_trains_and_blocks_no_other_operation(policy):
