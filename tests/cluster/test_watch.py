@@ -2,10 +2,13 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 
@@ -13,7 +16,7 @@ from mpctl.app.environment_requests import WatchInstallRequest
 from mpctl.app.watch.install import objects
 
 from .conftest import ROOT
-from .objects import CONTAINERS
+from .objects import ANY_SPEED, CONTAINERS
 
 WAIT_S = 90.0
 # The command line with a Lease that ends after 6 s in the place of 30; everything else is the product.
@@ -32,7 +35,7 @@ class Replica:
     """A pod of the Deployment, as a process with the entry point that the container has."""
 
     def __init__(self, mpctl, directory, name, namespace, *more, program=("-m", "mpctl.cli.main")):
-        self.log = directory / f"{name}.log"
+        self.log, self.namespace = directory / f"{name}.log", namespace
         words = ["watch", "run", "--platform", "kubernetes", "-n", namespace, "--interval", "1s", "--leader-elect"]
         words += ["--listen", "127.0.0.1:0", "-o", "json", *more]
         environment = mpctl.environment | {"KUBECONFIG": str(mpctl.kubeconfig), "PYTHONPATH": str(ROOT)}
@@ -77,6 +80,42 @@ def test_a_leader_is_killed_and_the_other_watch_leads(namespace, mpctl, tmp_path
     (item,) = json.loads(done.stdout)["items"]
     assert item["signal"] in ("Idle", "Healthy")
     assert item["figures"] is None or item["figures"]["tokensPerStep"] is not None
+
+
+def flagger(replica):
+    """The status that Flagger's webhook gets from a replica."""
+    address = re.search(r"127\.0\.0\.1:\d+", replica.log.read_text())[0]
+    body = json.dumps({"name": "demo", "namespace": replica.namespace, "metadata": {}}).encode()
+    try:
+        with urllib.request.urlopen(f"http://{address}/v1/flagger", body, timeout=10) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_an_edit_that_removes_the_setting_is_refused_to_flagger_by_the_leader_and_by_the_waiting_watch(
+    cluster, namespace, mpctl, tmp_path
+):
+    cluster.pods.rule(lambda pod: {"script": {"token_s": 0.05}})
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(ANY_SPEED)
+    namespace.deploy(CONTAINERS)
+    few = ("--load", "local", "--requests", "4", "--repeats", "8", "--max-tokens", "16")
+    mpctl("rollout", "--spec", "ngram", "--policy", str(policy), *few)
+    replicas = [Replica(mpctl, tmp_path, name, namespace.name) for name in ("first", "second")]
+    try:
+        for replica in replicas:
+            replica.says("watch leads")
+        wait = namespace.client.wait
+        wait("both confirm the promotion", lambda: [flagger(r) for r in replicas] == [200, 200], timeout_s=WAIT_S)
+        containers = namespace.client.get("isvc", "demo")["spec"]["predictor"]["containers"]
+        for container in containers:
+            container["args"] = [word for word in container["args"] if "speculative" not in word]
+        namespace.client.patch("isvc", "demo", {"spec": {"predictor": {"containers": containers}}})
+        wait("both refuse", lambda: [flagger(r) for r in replicas] == [403, 403], timeout_s=60.0)
+    finally:
+        for replica in replicas:
+            replica.end(signal.SIGKILL)
 
 
 @pytest.fixture
