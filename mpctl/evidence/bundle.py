@@ -23,11 +23,14 @@ from mpctl.app.inspect.measured import find_rollout, is_file
 from mpctl.app.inspect_requests import ReportRequest
 from mpctl.app.requests import SigningRequest
 from mpctl.app.session.base import Place, Session
+from mpctl.app.session.cluster import ClusterSession
 from mpctl.app.session.open import open_session
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.evidence.requests import VerifyRequest
 from mpctl.evidence.statements import PAYLOAD_TYPE, Attested, Subjects, payload_of, read_statements, statements
 from mpctl.experiment.block import CANDIDATE
+from mpctl.platform.kubernetes.access.calls import CLUSTER_NAMESPACE
+from mpctl.platform.kubernetes.api.kinds import NAMESPACE
 from mpctl.report.build import build_report
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.revision import text_digest
@@ -39,6 +42,8 @@ if TYPE_CHECKING:
 
 _PASSWORD = "MPCTL_SIGNING_PASSWORD"
 _LARGEST = 64 * bounded.MEBIBYTE
+_ENVELOPES = 2  # of a bundle: the figures, and the gate's result
+_SIGNATURES = 16  # of an envelope: each costs a verification per key
 
 
 def attest(session: Session, operation: Operation, source: FinishedRun, signer: Signer) -> str:
@@ -55,6 +60,7 @@ def attest(session: Session, operation: Operation, source: FinishedRun, signer: 
         plan=operation.plan,
         after=_promoted_text(session, operation),
         image=source.run.arms[CANDIDATE].image if CANDIDATE in source.run.arms else "",
+        cluster_id=_cluster_id(session),
     )
     unsigned = statements(report, about, attested=datetime.now(UTC))
     return "".join(f"{_signed(payload_of(statement), signer)}\n" for statement in unsigned)
@@ -76,6 +82,19 @@ def make_bundle(place: Place, console: Console, request: ReportRequest) -> str:
     session = open_session(place, console, request.service)
     operation, source = find_rollout(session, request.run)
     return attest(session, operation, source, signer)
+
+
+def _cluster_id(session: Session) -> str | None:
+    """Return the uid of namespace kube-system, which names the cluster; None on this machine. A missing right is
+    reported, and the bundle then names no cluster."""
+    if not isinstance(session, ClusterSession):
+        return None
+    try:
+        namespace = session.client.require(NAMESPACE, CLUSTER_NAMESPACE)
+    except MpctlError as error:
+        session.console.warn(f"the bundle names no cluster, so 'mpctl verify --cluster-id' refuses it: {error.message}")
+        return None
+    return str(namespace["metadata"]["uid"])
 
 
 def _promoted_text(session: Session, operation: Operation) -> str:
@@ -228,6 +247,7 @@ def verify(place: Place, console: Console, request: VerifyRequest) -> Attested:
         now=datetime.now(UTC),
         max_age=None if request.max_age_s is None else timedelta(seconds=request.max_age_s),
         policy=policy,
+        cluster_id=request.cluster_id,
         service=None if session is None else f"{session.namespace}/{session.name}",
         text_digest=None if session is None else text_digest(session.platform.read().text),
     )
@@ -238,7 +258,10 @@ def _payloads(file: str, keys: Sequence[Key]) -> Iterator[bytes]:
     data = _read(file)
     if len(data) > _LARGEST:
         raise Refused(f"{file}: larger than {_LARGEST // bounded.MEBIBYTE} MiB")
-    for number, line in enumerate(data.splitlines(), start=1):
+    lines = data.splitlines()
+    if len(lines) > _ENVELOPES:
+        raise Refused(f"{file}: {len(lines)} lines, expected {_ENVELOPES} envelopes")
+    for number, line in enumerate(lines, start=1):
         try:
             yield _verified(bounded.loads(line), keys)
         except (KeyError, TypeError, ValueError, binascii.Error) as error:
@@ -253,6 +276,8 @@ def _verified(envelope: Any, keys: Sequence[Key]) -> bytes:
 
     if envelope["payloadType"] != PAYLOAD_TYPE:
         raise ValueError(f"payloadType is not {PAYLOAD_TYPE}")
+    if len(envelope["signatures"]) > _SIGNATURES:
+        raise ValueError(f"{len(envelope['signatures'])} signatures, allowed are {_SIGNATURES}")
     payload = base64.b64decode(envelope["payload"], validate=True)
     for item in envelope["signatures"]:
         signature = base64.b64decode(item["sig"], validate=True).hex()

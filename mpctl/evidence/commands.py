@@ -14,13 +14,13 @@ from mpctl.evidence.requests import VerifyRequest
 
 @command("verify", click.Argument(["file"], metavar="FILE"), VerifyRequest, OUTPUT)
 def verify(context: CliContext, /, request: VerifyRequest) -> None:
-    """Verify a signed verdict: its signature, its parts, its age and policy, and the live service.
+    """Verify a signed verdict: its signature, its parts, its age, policy and cluster, and the live service.
 
     \b
     Examples:
       mpctl verify verdict.intoto.jsonl --key cosign.pub
       mpctl verify verdict.intoto.jsonl --key cosign.pub --max-age 30d --policy gate.yaml
-      mpctl verify verdict.intoto.jsonl --key cosign.pub --offline
+      mpctl verify verdict.intoto.jsonl --key cosign.pub --offline --cluster-id UID
 
     FILE is what mpctl report -o attestation wrote. Exit code 0: the gate promoted, and the service is what was
     promoted; 9: it does not verify, with the reason; 2: a file or key cannot be read.
@@ -34,6 +34,7 @@ def verify(context: CliContext, /, request: VerifyRequest) -> None:
         "verdict": attested.verdict,
         "openedAt": attested.opened.isoformat(),
         "liveService": "not compared" if request.offline else "as promoted",
+        "clusterId": attested.cluster_id,
         "unidentified": list(attested.unidentified),
         "setting": attested.setting,
     }
@@ -47,6 +48,6 @@ def verify(context: CliContext, /, request: VerifyRequest) -> None:
 
 def _verified_text(fields: Mapping[str, Any]) -> str:
     lines = [f"verified: the gate promoted {fields['operation']} of {fields['service']}, opened {fields['openedAt']}"]
-    lines += [f"live service: {fields['liveService']}"]
+    lines += [f"live service: {fields['liveService']}", f"cluster: {fields['clusterId'] or 'not named'}"]
     missing = ", ".join(fields["unidentified"])
     return "\n".join([*lines, *([f"without a digest: {missing}"] if missing else [])])

@@ -28,3 +28,6 @@ class VerifyRequest:
     policy_file: str | None = option(
         "--policy", type=File, metavar="FILE", help="Gate policy, YAML, that must have judged."
     )
+    cluster_id: str | None = option(
+        "--cluster-id", metavar="UID", help="Cluster that must have measured: the uid of its namespace kube-system."
+    )

@@ -52,6 +52,7 @@ class Subjects:
     plan: Plan
     after: str
     image: str = ""
+    cluster_id: str | None = None  # uid of the cluster's namespace kube-system; None: on this machine, or unknown
 
 
 def statements(report: Report, about: Subjects, *, attested: datetime) -> tuple[dict[str, Any], ...]:
@@ -64,6 +65,7 @@ def statements(report: Report, about: Subjects, *, attested: datetime) -> tuple[
     measured = {
         "verdict": body["gate"]["outcome"],
         "service": about.service,
+        "clusterId": about.cluster_id,
         "operation": about.operation,
         "by": report.who,
         "openedAt": report.created,
@@ -143,6 +145,7 @@ class Attested:
     subjects: Mapping[str, Mapping[str, str]]
     unidentified: tuple[str, ...]
     setting: str
+    cluster_id: str | None
 
     @property
     def name(self) -> str:
@@ -155,13 +158,14 @@ class Attested:
         now: datetime,
         max_age: timedelta | None = None,
         policy: Policy | None = None,
+        cluster_id: str | None = None,
         service: str | None = None,
         text_digest: str | None = None,
     ) -> None:
         """Check what the bundle says. None: the condition is not asked for. ``text_digest``: of the live manifest.
 
         Raises:
-            Refused: the gate did not promote, the bundle is too old, of another policy, or of another service or text.
+            Refused: the gate did not promote, the bundle is too old, or of another policy, cluster, service or text.
         """
         if self.verdict != Outcome.PROMOTE.value:
             raise Refused(f"{self.operation} of {self.service} ended with the verdict {self.verdict}, not promote")
@@ -174,6 +178,9 @@ class Attested:
             )
         if policy is not None and digest_of(policy) != self.policy_digest:
             raise Refused(f"{self.operation} of {self.service} was judged by another policy")
+        if cluster_id is not None and cluster_id != self.cluster_id:
+            measured = f"measured on cluster {self.cluster_id}" if self.cluster_id else "of a cluster that is not named"
+            raise Refused(f"{self.operation} of {self.service} is {measured}, expected {cluster_id}")
         if service is not None and service != self.service:
             raise Refused(f"the evidence is of service {self.service}, not of {service}")
         if text_digest is not None and text_digest != self.subjects[AFTER]["sha256"]:
@@ -227,6 +234,7 @@ def _read(payloads: Sequence[bytes]) -> Attested:
         subjects=subjects,
         unidentified=tuple(measured["unidentified"]),
         setting=_setting(measured["conditions"]["candidate"]["argv"]),
+        cluster_id=None if (cluster_id := measured.get("clusterId")) is None else str(cluster_id),
     )
 
 

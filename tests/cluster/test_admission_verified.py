@@ -57,6 +57,8 @@ def test_a_setting_changes_only_to_what_a_verdict_verified(cluster, namespace, m
     value = promoted.partition("=")[2]
     assert "no verified measurement" in edited(namespace, [promoted])
     verified = mpctl.json("verify", "verdict.intoto.jsonl", "--key", "key.pub", "--max-age", "1d", "--offline")
+    uid = cluster.kubectl("get", "namespace", "kube-system", "-o", "jsonpath={.metadata.uid}")
+    assert verified["clusterId"] == uid
     record = json.dumps({"data": {f"{namespace.name}.demo": verified["setting"]}})
     cluster.kubectl("patch", "configmap", "mpctl-verified", "-n", "mpctl-system", "--type=merge", "-p", record)
     cluster.client.wait("the record is read", lambda: "no verified" not in edited(namespace, [promoted]))

@@ -20,7 +20,7 @@ platform context kubeconfig as all all_namespaces cluster_wide selector url cand
 lease_namespace leader_elect load load_pods queue engine route service port listen prometheus role to profile model
 target
 image staging_image trainer trainer_image vllm secret token_secret key public_key sign_with webhook
-webhook_secret watch_policy policy known_bad ignore accept_difference accept_downtime allow_in_job
+webhook_secret watch_policy policy known_bad ignore cluster_id accept_difference accept_downtime allow_in_job
 admission_policy deployments drafts draft_listing target_listing draft_size dataset tokenizer file fidelity bake max_age
 offline force yes exact allow_from
 measure_on measure_limit mirror traffic_steps step_duration users_share users_window

@@ -7,10 +7,13 @@ import json
 import random
 
 import pytest
+from console import RecordingConsole
+from fake_api import FakeApi
 from signed import KINDS, SECRET, make_bundle, write_keys
 
 from mpctl.app.requests import SigningRequest
-from mpctl.errors import InputError, Refused
+from mpctl.app.session.cluster import ClusterSession
+from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.evidence import bundle as attestation
 from mpctl.evidence.requests import VerifyRequest
 from mpctl.experiment.cell import Cell
@@ -122,6 +125,63 @@ def test_no_forged_truncated_replayed_rekeyed_or_mixed_bundle_verifies(tmp_path)
 
 def content(bundle):
     return [json.loads(line)["payload"] for line in bundle.splitlines()]
+
+
+CLUSTER = "3c1e2a54-5a0e-4c3f-9b1e-0d7d4f2b6a11"
+
+
+@pytest.fixture
+def on_cluster():
+    """A session whose API server has the namespace kube-system."""
+    api = FakeApi()
+    api.objects["namespaces", "kube-system"] = {"metadata": {"name": "kube-system", "uid": CLUSTER}}
+    session = ClusterSession(api, "team", "qwen", RecordingConsole())
+    session.api = api
+    return session
+
+
+def test_a_bundle_is_about_the_cluster_that_measured_and_no_other(tmp_path, on_cluster):
+    private, public = write_keys(tmp_path)
+    bundle = make_bundle(private, session=on_cluster)
+    assert verify(tmp_path, bundle, public).cluster_id == CLUSTER
+    assert verify(tmp_path, bundle, public, cluster_id=CLUSTER).verdict == "promote"
+    with pytest.raises(Refused, match=f"measured on cluster {CLUSTER}, expected production"):
+        verify(tmp_path, bundle, public, cluster_id="production")
+    with pytest.raises(Refused, match="of a cluster that is not named, expected"):
+        verify(tmp_path, make_bundle(private), public, cluster_id=CLUSTER)
+
+
+def test_without_the_right_to_read_kube_system_the_bundle_is_made_and_its_gap_is_reported(
+    tmp_path, on_cluster, monkeypatch
+):
+    def forbidden(*_):
+        raise NotPermitted("may not get namespaces kube-system")
+
+    monkeypatch.setattr(on_cluster.api, "require", forbidden)
+    private, public = write_keys(tmp_path)
+    bundle = make_bundle(private, session=on_cluster)
+    (warning,) = on_cluster.console.warnings
+    assert warning.startswith("the bundle names no cluster, so 'mpctl verify --cluster-id' refuses it: ")
+    assert warning.endswith("may not get namespaces kube-system")
+    assert verify(tmp_path, bundle, public).cluster_id is None
+
+
+def test_more_signatures_or_envelopes_than_a_bundle_has_are_refused_before_one_is_checked(tmp_path, monkeypatch):
+    private, public = write_keys(tmp_path)
+    first, second = make_bundle(private).splitlines()
+    envelope = json.loads(first)
+    (genuine,) = envelope["signatures"]
+
+    def signed_by(count):
+        others = [{"keyid": "x", "sig": "AAAA"}] * (count - 1)
+        return "\n".join([json.dumps({**envelope, "signatures": [*others, genuine]}), second])
+
+    assert verify(tmp_path, signed_by(16), public).verdict == "promote"
+    monkeypatch.setattr(attestation, "_pae", lambda _: pytest.fail("a signature was checked"))
+    with pytest.raises(Refused, match="17 signatures, allowed are 16"):
+        verify(tmp_path, signed_by(17), public)
+    with pytest.raises(Refused, match="3 lines, expected 2 envelopes"):
+        verify(tmp_path, f"{first}\n{second}\n{second}", public)
 
 
 def test_a_verdict_that_did_not_promote_is_evidence_and_no_admission(tmp_path):

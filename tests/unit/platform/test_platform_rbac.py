@@ -56,9 +56,14 @@ def test_only_a_role_that_is_asked_for_trains_heads():
 @pytest.mark.parametrize("role", ["reader", "operator"])
 def test_roles_grant_the_table_and_nothing_else(role):
     kinds = {"service": ("Role", "chat"), "cluster": ("ClusterRole", None), "kserve": ("Role", "kserve")}
-    expected = {(*kinds[row.scope], *row.key, ()) for row in needs(role)}
-    assert granted(roles(role, "chat")) == expected
-    assert granted(roles(role, None)) == {("ClusterRole", None, *row.key, ()) for row in needs(role)}
+    names = {row: (row.name,) if row.name else () for row in needs(role)}
+    assert granted(roles(role, "chat")) == {(*kinds[row.scope], *row.key, names[row]) for row in needs(role)}
+    assert granted(roles(role, None)) == {("ClusterRole", None, *row.key, names[row]) for row in needs(role)}
+
+
+def test_of_all_namespaces_only_the_one_that_names_the_cluster_is_read():
+    namespaces = {d for role in ("reader", "operator") for d in granted(roles(role, "chat")) if d[4] == "namespaces"}
+    assert namespaces == {("ClusterRole", None, "get", "", "namespaces", ("kube-system",))}
 
 
 def test_a_reader_may_change_nothing():
@@ -192,6 +197,7 @@ def test_what_a_rule_covers(row, any_verb, any_group, any_resource):
     }
     assert covers(rule, row)
     assert not covers({**rule, "resourceNames": ["one"]}, row)
+    assert covers({**rule, "resourceNames": ["one"]}, replace(row, name="one"))
     assert not covers({**rule, "verbs": ["bind"]}, row)
     assert not covers({**rule, "resources": ["else"]}, row)
     assert not covers({**rule, "apiGroups": ["else"]}, row)
@@ -225,7 +231,8 @@ def test_requests_are_read_as_the_authoriser_reads_them(row: CallRow):
         ("GET", "/version", True),
         ("GET", "/apis", True),
         ("GET", "/openapi/v3/apis/serving.kserve.io/v1beta1", True),
-        ("GET", "/api/v1/namespaces/chat", False),
+        ("GET", "/api/v1/namespaces", False),
+        ("GET", "/api/v1/namespaces/kube-system", True),
         ("GET", "/api/v1/secrets", False),
         ("GET", "/api/v1/namespaces/chat/secrets/key", True),
         ("GET", "/api/v1/namespaces/chat/pods?watch=true", False),

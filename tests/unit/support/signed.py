@@ -44,7 +44,7 @@ def write_keys(folder, kind="ecdsa", name="key", password=None):
     return str(private), str(public)
 
 
-def make_bundle(private, *, service="team/qwen", speeds=None, **arm):
+def make_bundle(private, *, service="team/qwen", speeds=None, session=None, **arm):
     run = make_run(speeds or {Cell("edits", 1): 2.0}, created=NOW)
     run = replace(run, arms={name: replace(conditions, **arm) for name, conditions in run.arms.items()})
     plan = Plan(
@@ -55,7 +55,7 @@ def make_bundle(private, *, service="team/qwen", speeds=None, **arm):
         Spec("eagle3", {"model": "/models/head"}),
         draft="/models/head",
     )
-    session = SimpleNamespace(store=SimpleNamespace(revisions=lambda: ()))
+    session = session or SimpleNamespace(store=SimpleNamespace(revisions=lambda: ()))
     operation = Operation("rollout-1", plan, NOW, "somebody")
     signer = attestation.open_signer(SigningRequest(private))
     return attestation.attest(session, operation, FinishedRun(run, service), signer)

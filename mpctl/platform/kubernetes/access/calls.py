@@ -39,6 +39,8 @@ _REVIEWS = "authorization.k8s.io"
 ACCESS_REVIEW = ObjectKind(_REVIEWS, "v1", "SelfSubjectAccessReview", "selfsubjectaccessreviews", namespaced=False)
 RULES_REVIEW = ObjectKind(_REVIEWS, "v1", "SelfSubjectRulesReview", "selfsubjectrulesreviews", namespaced=False)
 
+CLUSTER_NAMESPACE = "kube-system"  # its uid names the cluster: it is made with the cluster, and cannot be deleted
+
 _READ_COMMANDS = ("status", "history", "diff", "plan", "preflight", "render", "doctor")
 _CHANGE_COMMANDS = ("rollout", "resume", "rollback", "abandon", "retire")
 _ALL_COMMANDS = (*_READ_COMMANDS, *_CHANGE_COMMANDS)
@@ -47,7 +49,8 @@ _RECORD_COMMANDS = ("status", "history", "diff", *_CHANGE_COMMANDS)
 
 @dataclass(frozen=True)
 class CallRow:
-    """``verb`` is RBAC's. ``commands`` make the call, ``why`` says for what. ``role``: the least role that has it."""
+    """``verb`` is RBAC's. ``commands`` make the call, ``why`` says for what. ``role``: the least role that has it.
+    ``name``: of the only object that is read; empty: of any."""
 
     verb: str
     kind: ObjectKind
@@ -56,6 +59,7 @@ class CallRow:
     role: Role = "reader"
     scope: Scope = "service"
     subresource: str = ""
+    name: str = ""
 
     @property
     def resource(self) -> str:
@@ -65,7 +69,8 @@ class CallRow:
     @property
     def call(self) -> str:
         """Return the name that messages use: ``get pods/log``, ``list leases.coordination.k8s.io``."""
-        return f"{self.verb} {self.resource}{f'.{self.kind.group}' if self.kind.group else ''}"
+        group = f".{self.kind.group}" if self.kind.group else ""
+        return f"{self.verb} {self.resource}{group} {self.name}".rstrip()
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -158,6 +163,15 @@ TABLE: tuple[CallRow, ...] = (
     *_rows("list", kinds.RESOURCE_QUOTA, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
     *_rows("list", kinds.LIMIT_RANGE, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
+    # Optional: without it a signed verdict names no cluster.
+    *_rows(
+        "get",
+        kinds.NAMESPACE,
+        ("rollout", "resume", "report"),
+        "the cluster that a signed verdict is about",
+        scope="cluster",
+        name=CLUSTER_NAMESPACE,
+    ),
     # Read by the doctor alone; it reports what it may not read
     *_rows("list", kinds.RESOURCE_CLAIM_TEMPLATE, ("doctor",), "a claim whose template is gone"),
     *_rows("list", DEVICE_CLASS, ("doctor",), "whether the GPU driver is set up", scope="cluster"),
@@ -288,11 +302,12 @@ def _granted(client: Client, namespace: str) -> Iterable[dict[str, Any]]:
 
 
 def covers(rule: dict[str, Any], row: CallRow) -> bool:
-    """Return whether an RBAC rule grants a row for every object; one with resourceNames does not."""
+    """Return whether an RBAC rule grants a row for its one object, or for every object: one with resourceNames does not
+    grant the latter."""
     verbs, groups, resources = rule.get("verbs") or (), rule.get("apiGroups") or (), rule.get("resources") or ()
     star = f"*/{row.subresource}" if row.subresource else "*"
     return (
-        not rule.get("resourceNames")
+        row.name in (rule.get("resourceNames") or (row.name,))
         and bool({row.verb, "*"} & set(verbs))
         and bool({row.kind.group, "*"} & set(groups))
         and bool({row.resource, star, "*"} & set(resources))
@@ -306,8 +321,7 @@ def _may(client: Client, row: CallRow, namespace: str | None) -> bool:
         "resource": row.kind.plural,
         "version": row.kind.version,
     }
-    if row.subresource:
-        attributes["subresource"] = row.subresource
+    attributes |= {key: value for key, value in (("subresource", row.subresource), ("name", row.name)) if value}
     if namespace and row.scope == "service":
         attributes["namespace"] = namespace
     answer = client.create(ACCESS_REVIEW, {"metadata": {}, "spec": {"resourceAttributes": attributes}})

@@ -95,15 +95,20 @@ def rules_of(rows: Iterable[CallRow], *, secrets: Sequence[str] = ()) -> list[Js
 
     ``secrets``: the only Secrets that may be read, by name; that of sentinels may be written as well.
     """
-    verbs: dict[tuple[str, str], set[str]] = {}
+    verbs: dict[tuple[str, str, str], set[str]] = {}
     for row in rows:
-        verbs.setdefault((row.kind.group, row.resource), set()).add(row.verb)
-    merged: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (group, resource), granted in sorted(verbs.items()):
-        merged.setdefault((group, tuple(sorted(granted))), []).append(resource)
+        verbs.setdefault((row.kind.group, row.resource, row.name), set()).add(row.verb)
+    merged: dict[tuple[str, tuple[str, ...], str], list[str]] = {}
+    for (group, resource, name), granted in sorted(verbs.items()):
+        merged.setdefault((group, tuple(sorted(granted)), name), []).append(resource)
     rules: list[Json] = [
-        {"apiGroups": [group], "resources": resources, "verbs": list(allowed)}
-        for (group, allowed), resources in sorted(merged.items())
+        {
+            "apiGroups": [group],
+            "resources": resources,
+            **({"resourceNames": [name]} if name else {}),
+            "verbs": list(allowed),
+        }
+        for (group, allowed, name), resources in sorted(merged.items())
     ]
     keys, sealed = [name for name in secrets if name != SEALED], [name for name in secrets if name == SEALED]
     resources = {"apiGroups": [""], "resources": [API_KEY.resource]}
