@@ -131,7 +131,7 @@ def purge(session: Session, trainer: HeadTrainer, head: str) -> None:
         Cancelled: the user declined.
     """
     names = [order.name for order in trainer.orders()]
-    if head not in names:
+    if head not in names and trainer.uid_of(head) is None:  # a run whose order was replaced is deleted, too
         raise InputError(f"{head}: no head of {session.title}", hint=f"heads made here: {', '.join(names) or 'none'}")
     require_purgeable(session, head)
     session.console.confirm(f"the prompts, the card and the weights of {head} are deleted\nContinue ({session.place})?")
@@ -248,6 +248,7 @@ def follow(session: Session, trainer: HeadTrainer, order: TrainingOrder, uid: st
             if status.phase is TrainingPhase.DONE:
                 return trainer.card(uid)
             if status.over:
+                trainer.orders()  # warns of the order's ConfigMap where it was replaced
                 raise MpctlError(
                     f"the training of {order.name} failed: {status.message}",
                     hint=f"{_purge_command(session, order)} deletes its data",

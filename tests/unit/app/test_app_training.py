@@ -178,6 +178,13 @@ def test_a_head_that_a_revision_names_is_not_deleted(session, trainer, asked):
     assert trainer.purged == []
 
 
+def test_a_run_whose_order_another_user_replaced_is_deleted(session, trainer, asked):
+    training.train(session, asked(apply=True))
+    trainer.orders = tuple  # it has no seal and is skipped
+    training.purge(session, trainer, "svc-1")
+    assert trainer.purged == ["svc-1"]
+
+
 def test_a_head_that_nothing_names_is_deleted_and_an_unknown_one_is_named(session, trainer, asked):
     training.train(session, asked(apply=True))
     training.purge(session, trainer, "svc-1")

@@ -185,7 +185,7 @@ class JobTrainer:
             return TrainingStatus(TrainingPhase.FAILED, f"its Job ended without training{foreign}", uid)
         if failed.get("status") == "True":
             why = (f"{failed.get('reason')}: {failed.get('message')}", failed_stage(pods))
-            return TrainingStatus(TrainingPhase.FAILED, "; ".join(filter(None, why)), uid)
+            return TrainingStatus(TrainingPhase.FAILED, "; ".join(filter(None, why)) + foreign, uid)
         if job["spec"].get("suspend"):
             return TrainingStatus(TrainingPhase.PENDING, "suspended until its queue admits it", uid)
         if not pods:

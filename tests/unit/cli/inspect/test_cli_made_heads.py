@@ -152,7 +152,8 @@ def test_a_card_beside_a_head_made_elsewhere_counts(cli, service):
     (head / "card.json").write_text(json.dumps(card))
     options = ("preflight", "-f", service, "--spec", "eagle3", "--draft", "elsewhere")
     assert "[stale-card] elsewhere was trained for another target: model org/other" in cli(*options).err
-    (head / "card.json").write_text("[]")
-    done = cli(*options)
-    assert done.code == 2
-    assert "card.json: this is no card of a head" in done.err
+    for text in ("[]", "[" * 200_000):
+        (head / "card.json").write_text(text)
+        done = cli(*options)
+        assert done.code == 2
+        assert "card.json: this is no card of a head" in done.err
