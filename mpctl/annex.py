@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 # name -> module and function
 HOOKS = {
+    "made-draft": "mpctl.lab.drafts.made:with_made_head",
+    "card-findings": "mpctl.lab.drafts.made:findings_of_card",
+    "running-trainings": "mpctl.lab.drafts.training:running_trainings",
+    "stale-draft": "mpctl.lab.drafts.stale:read_refresh",
+    "advance-refresh": "mpctl.lab.drafts.refresh_act:advance_refresh",
     "predict": "mpctl.lab.plan.predicted:predict_rollout",
     "choose-method": "mpctl.lab.plan.predicted:choose_best",
     "search": "mpctl.lab.commands.tuned:search",

@@ -53,7 +53,7 @@ COMMANDS: Table = {
     "render": ("inspect.change:render", "Print the changed manifest, for GitOps", "Inspect"),
     "gate": ("gate:gate", "Explain the gate's rules, or its verdict on a measurement", "Inspect"),
     "methods": ("inspect.methods:methods", "List speculation methods and their defaults", "Inspect"),
-    "drafts": ("operate.drafts:drafts", "List published drafts, train one from your own traffic", "Inspect"),
+    "drafts": ("inspect.methods:drafts", "List published drafts, train one from your own traffic", "Inspect"),
     "local": ("local:local", "Run services as processes on this machine", "Platform"),
     "connect": ("cluster:connect", "Print a kubeconfig for an EKS or GKE cluster", "Clouds"),
     "credential": ("cluster:credential", "Print a short-lived token for kubectl", ""),  # called by kubectl alone

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from mpctl.drafts.refresh import RefreshAct, StaleDraft, decide_refresh
 from mpctl.watch.assessment import ANSWERS, Assessment, Signal
+from mpctl.watch.refresh import RefreshAct, StaleDraft, decide_refresh
 from mpctl.watch.watch_policy import NOTIFY, PREVIOUS, WatchPolicy
 
 _DAY_S = 86400.0

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from mpctl.drafts.refresh import UNKNOWN_LICENCE, RefreshPolicy
 from mpctl.errors import InputError
 from mpctl.methods import METHODS
 from mpctl.records import decode
+from mpctl.watch.refresh import UNKNOWN_LICENCE, RefreshPolicy
 from mpctl.yaml_lines import document
 
 PREVIOUS = "previous"
@@ -36,7 +36,7 @@ class WatchPolicy:
     - ``re_arm``: try the better spec again after the cool-down, behind the gate, with ``re_arm_prompts``: files of
       prompts by class of traffic.
     - ``refresh``: propose or train a new draft where the one of the service went stale
-      (:class:`mpctl.drafts.refresh.RefreshPolicy`); None: neither.
+      (:class:`mpctl.watch.refresh.RefreshPolicy`); None: neither.
     """
 
     interval_s: float = 15.0

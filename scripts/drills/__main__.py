@@ -13,8 +13,8 @@ from mpctl.app.session.open import open_session
 from mpctl.app.watch.loop import read_policy, reopen
 from mpctl.cli.printer import columns
 from mpctl.cli.terminal import Terminal
-from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import MpctlError
+from mpctl.watch.refresh import RefreshPolicy
 from scripts import drills
 from scripts.drills.faults import DrillOutcome, Fault, Result
 from scripts.drills.rig import rig_of

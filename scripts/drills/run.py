@@ -14,11 +14,11 @@ from mpctl.app.session.base import Session
 from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
 from mpctl.app.watch.watcher import Watcher
-from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.experiment.answer_sets import SENTINELS
 from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.watch.reference import Reference
+from mpctl.watch.refresh import RefreshPolicy
 from mpctl.watch.watch_policy import WatchPolicy
 from scripts.drills.faults import EFFECTS, DrillOutcome, Fault, Result
 from scripts.drills.rig import Rig

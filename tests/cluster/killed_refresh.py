@@ -11,17 +11,17 @@ import sys
 import time
 from pathlib import Path
 
-from mpctl.app.operate.refresh import advance, open_training, propose
 from mpctl.app.session.base import Place
 from mpctl.app.session.open import open_session
 from mpctl.cli.terminal import Terminal
-from mpctl.drafts.refresh import RefreshPolicy
+from mpctl.lab.drafts.refresh import advance, open_training, propose
+from mpctl.lab.training_job import manifest
 from mpctl.methods import Spec
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.object_store import KubernetesStore
-from mpctl.platform.kubernetes.training_job import manifest
 from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.revision import Manifest
+from mpctl.watch.refresh import RefreshPolicy
 
 limit, traffic, trainer = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 append, create = KubernetesStore.append, Client.create

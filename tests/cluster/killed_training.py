@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from mpctl.cli.main import run
+from mpctl.lab.training_job import manifest
 from mpctl.platform.kubernetes.api.api_client import Client
-from mpctl.platform.kubernetes.training_job import manifest
 
 limit = int(sys.argv[1])
 create = Client.create

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from mpctl.drafts.card import card_of
+from mpctl.lab.drafts.card import card_of
 
 from .conftest import DEMO, LAX, ROOT, real_service
 

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from package_copy import PackageCopy
 
-ANNEXES = ["evidence"]
+ANNEXES = ["lab", "evidence"]
 IMPORT_ALL = """
 import pkgutil, importlib, mpctl
 for module in pkgutil.walk_packages(mpctl.__path__, "mpctl."):

@@ -6,8 +6,8 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpctl import annex
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
-from mpctl.app.change.made import card_findings, find_card, served_target, with_made_head
 from mpctl.app.change.resolve import (
     Selection,
     UnchangedService,
@@ -158,7 +158,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         Refused: the method needs a draft and none fits.
     """
     check_options(request)
-    request = with_made_head(source, request)
+    if made := annex.find("made-draft"):
+        request = made(source, request)
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
@@ -173,8 +174,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     if source.stages:
         staged = stage_draft(source, target, spec, request.staging, draft=draft, selection=selection)
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
-    if card := find_card(source, spec.draft):
-        notes = (*notes, *card_findings(card, served_target(source, target.service), load.prompts))
+    if findings := annex.find("card-findings"):
+        notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
     before: dict[str, Any] | None = target.service.speculation()

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpctl import commands
 from mpctl.app.session.service_status import Status, arm_problems
@@ -24,8 +24,6 @@ from mpctl.rollout.plan import Kind
 
 if TYPE_CHECKING:
     from mpctl.app.console import Console
-    from mpctl.drafts.card import Card
-    from mpctl.drafts.order import TrainingOrder
     from mpctl.estimate import ModelFacts
     from mpctl.experiment.answers import Answer, Ask
     from mpctl.experiment.counters import Counters
@@ -148,22 +146,6 @@ class ServiceNotFound(InputError):
     """There is no such service where it was looked for."""
 
 
-class TrainedHeads(Protocol):
-    """The heads that were trained for a service."""
-
-    def orders(self) -> tuple[TrainingOrder, ...]:
-        """Return every order, the oldest number first."""
-
-    def cards(self) -> tuple[Card, ...]:
-        """Return the cards that were recorded."""
-
-    def weights(self, head: str) -> str:
-        """Return where the weights of a head lie, as ``--draft`` takes it."""
-
-    def close(self) -> None:
-        """Close connections."""
-
-
 Edit = Callable[[Service], Service]
 
 
@@ -211,10 +193,6 @@ class Source(ABC):
 
         folder = self.folder(name)
         return None if folder is None else read_model(folder)
-
-    def heads(self) -> TrainedHeads | None:
-        """The heads that were trained for the service; None where none can be."""
-        return None
 
     def engine_log(self) -> str | None:
         """The start of the serving engine's log; None where it cannot be read."""

@@ -50,7 +50,6 @@ from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.operation import unfinished_operation
 
 if TYPE_CHECKING:
-    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
     from mpctl.platform.load import LoadClient
     from mpctl.rollout.context import Context
 
@@ -113,12 +112,6 @@ class ClusterSession(Session):
     def folder(self, name: str | None) -> Path | None:
         """A path from / is inside the container, and nothing of it can be read from here."""
         return Path(name).absolute() if name and not name.startswith("/") and Path(name).is_dir() else None
-
-    def heads(self) -> JobTrainer:
-        """The heads of the service's training Jobs."""
-        from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
-
-        return JobTrainer(self.client, self.namespace, self.name, lambda _order: (), self.console.warn)
 
     def require_load_client(self) -> None:
         """A Job brings its own; otherwise it is that of a vLLM on this machine.

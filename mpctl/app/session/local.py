@@ -15,14 +15,13 @@ from mpctl.app.session.service_status import Status
 from mpctl.errors import Cancelled, InputError
 from mpctl.manifest import Service
 from mpctl.methods import from_config
-from mpctl.platform.local.engine import installed_version, model_of, python_of, read_service
+from mpctl.platform.local.engine import installed_version, model_of, read_service
 from mpctl.platform.local.platform import LocalPlatform
 from mpctl.platform.local.state_files import service_dirs
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.ports import COPY, Arm
 
 if TYPE_CHECKING:
-    from mpctl.platform.local.head_trainer import LocalTrainer
     from mpctl.rollout.context import Context
 
 
@@ -65,13 +64,6 @@ class LocalSession(Session):
         """Relative paths start from where the service was started."""
         folder = Path(self.platform.desired().cwd) / Path(name).expanduser() if name else None
         return folder if folder is not None and folder.is_dir() else None
-
-    def heads(self) -> LocalTrainer:
-        """The heads in the service's state."""
-        from mpctl.platform.local.head_trainer import LocalTrainer
-
-        desired = self.platform.desired()
-        return LocalTrainer(self.platform.directory, desired.python or python_of(None), Path(desired.cwd))
 
     def absence(self) -> InputError | None:
         """Why the service is not up, with what starts it again; None when it is."""

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
-from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
+from mpctl import annex
+from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.planned_workload import prompts_of
 from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.app.session.base import Session
-from mpctl.app.watch.ledger_facts import LedgerFacts
-from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings
-from mpctl.drafts.card import prompt_digest
+from mpctl.app.watch.ledger_facts import WATCH, LedgerFacts, RefreshFacts, Trainings
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import BUILT_IN, CHAT
+from mpctl.experiment.prompt_files import BUILT_IN
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
-from mpctl.platform.local.state_files import state_root, write_text
 from mpctl.records import restored
-from mpctl.rollout.operation import Ending, Operation, unfinished_operation
+from mpctl.rollout.operation import Ending, unfinished_operation
 from mpctl.rollout.plan import Plan
 from mpctl.rollout.ports import RoundProgress
 from mpctl.watch.decision import WatchAct, WatchDecision
@@ -69,7 +67,7 @@ def carry_out_decision(
     policy: WatchPolicy,
     facts: LedgerFacts,
     decision: WatchDecision,
-    trainings: Trainings,
+    trainings: Trainings | None,
 ) -> str:
     """Carry out a decision, and return what was done, in words.
 
@@ -78,26 +76,27 @@ def carry_out_decision(
     """
     if decision.act is WatchAct.RESUME:
         outcome = resume.run(session, _prompts_again(session, policy))
-        return f"{facts.interrupted} was continued: {_ending_text(outcome)}"
+        return f"{facts.interrupted} was continued: {ending_text(outcome)}"
     if decision.act is WatchAct.REFRESH:
         assert facts.refresh is not None
-        return _refresh(session, policy, facts.refresh, decision, trainings)
+        done: str = annex.need("advance-refresh")(session, policy, facts.refresh, decision.reason, trainings)
+        return done
     if decision.act is WatchAct.MEASURE:
         assert facts.refresh is not None
         outcome = rollout.run(session, _request_for_free_method(session, policy, facts.refresh, decision.method))
-        return f"{decision.method} was measured: {_ending_text(outcome)}"
+        return f"{decision.method} was measured: {ending_text(outcome)}"
     if decision.act is WatchAct.RE_ARM:
         assert facts.replaced_spec is not None
         outcome = rollout.run(session, re_arm_request(session, policy, facts))
-        return f"{facts.replaced_spec.describe()} was measured again: {_ending_text(outcome)}"
+        return f"{facts.replaced_spec.describe()} was measured again: {ending_text(outcome)}"
     why = f"{WATCH}: {decision.reason}"
     if decision.act is WatchAct.RESTART:
         outcome = maintain.restart(session, why=why, by=WATCH)
-        return f"restarted the engines of {outcome.plan.spec_text}: {_ending_text(outcome)}"
+        return f"restarted the engines of {outcome.plan.spec_text}: {ending_text(outcome)}"
     assert decision.rung is not None
     request = RollbackRequest(to_revision=decision.rung.revision, why=why, by=WATCH)
     outcome = rollback.run(session, request)
-    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {_ending_text(outcome)}"
+    return f"fell back to {decision.rung.spec}, revision {decision.rung.revision}: {ending_text(outcome)}"
 
 
 def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) -> RolloutRequest:
@@ -109,38 +108,13 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
     promotion = facts.promotion
     return RolloutRequest(
         SpeculationRequest(facts.replaced_spec.method, config=json.dumps(config), draft=draft),
-        _measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
+        promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,
             users_share_percent=(promotion.users_share_percent or None) if promotion is not None else None,
         ),
         by=WATCH,
     )
-
-
-def _refresh(
-    session: Session, policy: WatchPolicy, facts: RefreshFacts, decision: WatchDecision, trainings: Trainings
-) -> str:
-    """Advance a refresh: roll out the head that waits for its gate, else begin a training or continue the one that
-    was begun."""
-    assert policy.refresh is not None
-    training = trainings(session, policy.refresh, facts.promotion)
-    if training is None:
-        return "nothing here can train"
-    with closing(training):
-        return _advance_refresh(session, facts, decision, training)
-
-
-def _advance_refresh(session: Session, facts: RefreshFacts, decision: WatchDecision, training: refresh.Training) -> str:
-    if facts.offered is not None:
-        return _roll_out_offered(session, facts.promotion, facts.offered, training)
-    if not facts.unfinished:
-        refresh.propose(session, training, draft=facts.stale.draft, cause=decision.reason, by=WATCH)
-    operation = refresh.advance(session, training)
-    if operation is None:
-        return "nothing to do"
-    state = f"waits for the {operation.begun}" if operation.ending is None else operation.ending.value
-    return f"{operation.id} {state}" + (f": {operation.detail}" if operation.detail else "")
 
 
 def _prompts_again(session: Session, policy: WatchPolicy) -> tuple[str, ...]:
@@ -156,36 +130,11 @@ def _request_for_free_method(session: Session, policy: WatchPolicy, facts: Refre
     assert policy.refresh is not None
     prompts = prompts_of(policy.refresh.prompts)
     return RolloutRequest(
-        SpeculationRequest(method), _measurement(session, facts.promotion, prompts), TrafficRequest(), by=WATCH
+        SpeculationRequest(method), promoted_measurement(session, facts.promotion, prompts), TrafficRequest(), by=WATCH
     )
 
 
-def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, training: refresh.Training) -> str:
-    """Roll out the head of a refresh with the settings of the one before, on prompts that it was not trained on. Their
-    file stays where the rollout is interrupted, which reads it again."""
-    spec, reserved = promotion.spec, refresh.reserved_of(offered)
-    assert spec is not None
-    trained = {*refresh.trained_order(training, offered).training}
-    split = training.order(reserved.name, reserved.salt)[1]  # of files that may have grown since
-    prompts = (*split.training, *split.holdout)
-    holdout = [prompt for prompt in prompts if prompt_digest(prompt, reserved.salt) not in trained]
-    file = state_root() / "holdouts" / f"{reserved.name}.jsonl"
-    lines = (p.removeprefix(CHAT) if p.startswith(CHAT) else json.dumps({"prompt": p}) for p in holdout)
-    write_text(file, "\n".join(lines) + "\n")
-    settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
-    request = RolloutRequest(
-        SpeculationRequest(spec.method, config=json.dumps(settings), draft=training.draft(reserved.name)),
-        _measurement(session, promotion, (f"holdout={file}",)),
-        TrafficRequest(keep_baseline=promotion.keep_baseline),
-        by=WATCH,
-        cause=offered.id,
-    )
-    outcome = rollout.run(session, request)
-    file.unlink(missing_ok=True)
-    return f"{reserved.name} was measured: {_ending_text(outcome)}"
-
-
-def _measurement(session: Session, promotion: Plan | None, prompts: tuple[str, ...]) -> MeasurementRequest:
+def promoted_measurement(session: Session, promotion: Plan | None, prompts: tuple[str, ...]) -> MeasurementRequest:
     record = None if promotion is None else session.store.load(promotion.workload, "workload")
     if promotion is None or record is None:
         return MeasurementRequest(prompts=prompts)
@@ -220,7 +169,7 @@ def _limits(promotion: Plan) -> dict[str, object]:
     }
 
 
-def _ending_text(outcome: OperationOutcome) -> str:
+def ending_text(outcome: OperationOutcome) -> str:
     """Return in words how the operation ended.
 
     Raises:

@@ -6,13 +6,13 @@ the ledger. A new leader therefore continues where the last one was killed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
-from mpctl.app.operate.refresh import open_training
+from mpctl import annex
 from mpctl.app.session.base import Session, SystemClock, who
-from mpctl.app.watch.stale import WATCH, RefreshFacts, Trainings, read_refresh
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
 from mpctl.methods import Finding, Spec
@@ -24,12 +24,32 @@ from mpctl.rollout.revision import Revision, spec_text
 from mpctl.watch.assessment import ANSWERS
 from mpctl.watch.decision import Rung, ladder
 from mpctl.watch.reference import RECORD, Reference
+from mpctl.watch.refresh import RefreshPolicy, StaleDraft
 from mpctl.watch.sentinel import RECORD as SENTINELS
 from mpctl.watch.sentinel import Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
+WATCH = "watch"
 _OPERATIONS = 6  # the last ones, that may hold sentinels
 ACKNOWLEDGED = "acknowledged"  # the record of a fallback that a person has seen
+
+
+# What trains the draft that a plan promoted (a Training of mpctl/lab); None where it can only be proposed.
+Trainings = Callable[[Session, RefreshPolicy, Plan], Any]
+
+
+@dataclass(frozen=True)
+class RefreshFacts:
+    """``promotion``: the plan that promoted the draft in question; ``fell_back``: the watch replaced that draft because
+    it went stale, else it serves; ``stale``: what was tried since; ``unfinished``: a refresh; ``due``: what of it can
+    be done now, in words; ``offered``: a refresh whose head waits for its gate."""
+
+    promotion: Plan
+    fell_back: bool
+    stale: StaleDraft
+    unfinished: str = ""
+    due: str = ""
+    offered: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -77,8 +97,8 @@ class LedgerFacts:
     refresh: RefreshFacts | None = None  # of the draft that serves or went stale, where the policy refreshes
 
 
-def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = open_training) -> LedgerFacts:
-    """Read the ledger of a service.
+def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings | None = None) -> LedgerFacts:
+    """Read the ledger of a service. ``trainings``: what trains a stale draft, the annex's own by default.
 
     Raises:
         MpctlError: it cannot be read, or was changed by another writer.
@@ -95,7 +115,7 @@ def read_facts(session: Session, policy: WatchPolicy, trainings: Trainings = ope
     never = withdrawn(every)
     candidates = [_rung(r.number, r.spec) for r in revisions if r.number in served and r.digest not in never]
     refresh = None
-    if policy.refresh is not None:
+    if policy.refresh is not None and (read_refresh := annex.find("stale-draft")):
         refresh = read_refresh(session, policy.refresh, every, trainings)
     facts = replace(
         facts,

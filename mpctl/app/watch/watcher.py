@@ -15,21 +15,19 @@ from functools import partial
 from typing import Any
 
 from mpctl import commands
-from mpctl.app.operate.refresh import open_training
 from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, reason_of, signal_event
-from mpctl.app.watch.ledger_facts import LedgerFacts, read_facts
+from mpctl.app.watch.ledger_facts import LedgerFacts, Trainings, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
-from mpctl.app.watch.stale import Trainings
-from mpctl.drafts.refresh import StaleDraft
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
 from mpctl.watch.decision import ACTIONABLE, CHANGES, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
+from mpctl.watch.refresh import StaleDraft
 from mpctl.watch.sentinel import Check, Guard, Sentinels
 from mpctl.watch.watch_policy import WatchPolicy
 
@@ -138,7 +136,7 @@ class Watcher:
     ) -> None:
         self.policy, self._services, self._reopen, self._emit = policy, services, reopen, emit
         self._source, self._monotonic, self._clock = source, monotonic, SystemClock()
-        self.trainings: Trainings = open_training
+        self.trainings: Trainings | None = None
         self._now = now or (lambda: self._clock.now().timestamp())  # setting the machine's clock ends no cool-down
         shortest, longest = _DEADLINES_S
         self.readers = Readers(max(shortest, min(longest, policy.interval_s)))

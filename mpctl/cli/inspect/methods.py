@@ -12,6 +12,7 @@ from mpctl import commands
 from mpctl.app.inspect_requests import DraftsRequest, MethodRequest
 from mpctl.cli.command import OUTPUT, command
 from mpctl.cli.context import CliContext
+from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
 
@@ -235,3 +236,18 @@ def _targets(text: str) -> list[str]:
     from mpctl.staging.catalogue_file import shipped
 
     return [name for name in shipped().drafts if name.lower().startswith(text.lower())]
+
+
+drafts = LazyGroup(
+    "drafts",
+    default="published",
+    table={
+        "published": ("inspect.methods:published", "List published drafts per target", "Commands"),
+        "plan": ("mpctl.lab.commands.drafts:plan", "Predict what training a head costs and brings", "Commands"),
+        "train": ("mpctl.lab.commands.drafts:train", "Train a head from your own prompts", "Commands"),
+        "list": ("mpctl.lab.commands.drafts:list_", "List the heads trained for a service", "Commands"),
+        "card": ("mpctl.lab.commands.drafts:card", "Describe a head that another tool trained", "Commands"),
+        "purge": ("mpctl.lab.commands.drafts:purge", "Delete a head with its data", "Commands"),
+    },
+    help="List published drafts, and train a head from a service's own traffic.",
+)

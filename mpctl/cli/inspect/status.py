@@ -103,9 +103,10 @@ def describe(
 def _trainings(place: Place, sessions: Sequence[Session]) -> tuple[str, ...]:
     if place.platform != "kubernetes":
         return ()
-    from mpctl.app.operate.training import running_trainings
+    from mpctl import annex
 
-    return running_trainings(sessions)
+    running = annex.find("running-trainings")
+    return running(sessions) if running else ()
 
 
 def _leftovers(place: Place, sessions: Sequence[Session], *, everywhere: bool) -> tuple[Leftover, ...]:

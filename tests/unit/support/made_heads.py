@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from mpctl.drafts.card import Card, Target, prompt_digest
-from mpctl.drafts.order import TrainingOrder
+from mpctl.lab.drafts.card import Card, Target, prompt_digest
+from mpctl.lab.drafts.order import TrainingOrder
 from mpctl.platform.local.desired import Desired, DesiredArm
 from mpctl.platform.local.state_files import service_dir, write_json
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpctl.app.planned_workload import read_traffic
-from mpctl.drafts.card import AcceptedCounts, Card, Holdout, Target, TrainingRun, prompt_digest
-from mpctl.drafts.order import Limits, Split, TrainingOrder, TrainingPhase, TrainingStatus
+from mpctl.lab.drafts.card import AcceptedCounts, Card, Holdout, Target, TrainingRun, prompt_digest
+from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, TrainingPhase, TrainingStatus
 
 OLD, NEW = AcceptedCounts(100, (50, 20, 5)), AcceptedCounts(100, (90, 80, 70))
 

@@ -6,48 +6,30 @@ head waits for its gate follows from the operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
 
 from mpctl.app.inspect.history import measured_ratios
-from mpctl.app.operate.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, poll
 from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session
-from mpctl.drafts.refresh import DAY_S, WEEK_S, RefreshPolicy, StaleDraft
+from mpctl.app.watch.ledger_facts import WATCH, RefreshFacts, Trainings
 from mpctl.errors import MpctlError
+from mpctl.lab.drafts.refresh import CARD, RESERVE, Carded, Reserved, Training, is_due, open_training, poll
 from mpctl.methods import METHODS
 from mpctl.rollout.operation import Ending, Operation
-from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.plan import Kind
 from mpctl.watch.assessment import Signal
+from mpctl.watch.refresh import DAY_S, WEEK_S, RefreshPolicy, StaleDraft
 
-WATCH = "watch"
 _STALE = (Signal.WORSE_DRAFT, Signal.STEP_TO_ZERO)  # findings that a new head ends
 _GATES = 2  # of one head: an undecided one is measured once more
 
-# What trains the draft that a plan promoted; None where it can only be proposed.
-Trainings = Callable[[Session, RefreshPolicy, Plan], Training | None]
-
-
-@dataclass(frozen=True)
-class RefreshFacts:
-    """``promotion``: the plan that promoted the draft in question; ``fell_back``: the watch replaced that draft because
-    it went stale, else it serves; ``stale``: what was tried since; ``unfinished``: a refresh; ``due``: what of it can
-    be done now, in words; ``offered``: a refresh whose head waits for its gate."""
-
-    promotion: Plan
-    fell_back: bool
-    stale: StaleDraft
-    unfinished: str = ""
-    due: str = ""
-    offered: Operation | None = None
-
 
 def read_refresh(
-    session: Session, policy: RefreshPolicy, every: Sequence[Operation], trainings: Trainings
+    session: Session, policy: RefreshPolicy, every: Sequence[Operation], trainings: Trainings | None
 ) -> RefreshFacts | None:
     """Read what is known of the draft of a service; None where no draft with weights is in question."""
     refreshes = [op for op in every if op.plan.kind is Kind.REFRESH]
@@ -61,7 +43,7 @@ def read_refresh(
         return None
     change = change or promotion
     fell_back = change.ending is Ending.ROLLED_BACK
-    training, now = trainings(session, policy, promotion.plan), session.clock.now()
+    training, now = (trainings or open_training)(session, policy, promotion.plan), session.clock.now()
     since = every[every.index(promotion) + 1 :]
     tried = [op for op in refreshes if op in since and op.plan.draft == promotion.plan.draft]
     measured = [op for op in every[every.index(change) + 1 :] if op.plan.kind is Kind.ROLLOUT and op.ending is not None]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from mpctl.drafts.refresh import DAY_S, RefreshAct, RefreshPolicy, StaleDraft, decide_refresh
 from mpctl.errors import InputError
+from mpctl.watch.refresh import DAY_S, RefreshAct, RefreshPolicy, StaleDraft, decide_refresh
 from mpctl.watch.watch_policy import WatchPolicy
 
 NOW = 1e6

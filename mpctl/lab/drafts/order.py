@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Protocol
 
-from mpctl.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.errors import InputError
+from mpctl.lab.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.records import Record
 
 TRAIN_SHARE = 0.8  # of the conversations, the oldest; the newest are the hold-out

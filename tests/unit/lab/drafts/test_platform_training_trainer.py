@@ -9,14 +9,14 @@ from types import SimpleNamespace
 import pytest
 from test_platform_training_job import FORM, SERVING, order_of
 
-from mpctl.drafts.card import Card, Target
-from mpctl.drafts.order import Split, TrainingPhase, next_name
 from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.lab.drafts.card import Card, Target
+from mpctl.lab.drafts.order import Split, TrainingPhase, next_name
+from mpctl.lab.training_job.in_pod.stage import CARD_LINE
+from mpctl.lab.training_job.manifest import training_objects
+from mpctl.lab.training_job.trainer import JobTrainer, current_stage, failed_stage
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, OutcomeUnknown
-from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
-from mpctl.platform.kubernetes.training_job.manifest import training_objects
-from mpctl.platform.kubernetes.training_job.trainer import JobTrainer, current_stage, failed_stage
 
 PROMPTS = Split(("first prompt", "second prompt"), ("held out",))
 

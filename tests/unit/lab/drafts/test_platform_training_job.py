@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Images, Split, TrainingOrder, digest_of
 from mpctl.errors import InputError
-from mpctl.platform.kubernetes.training_job.manifest import (
+from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
+from mpctl.lab.drafts.order import Images, Split, TrainingOrder, digest_of
+from mpctl.lab.training_job.manifest import (
     JobForm,
     Volume,
     object_name,

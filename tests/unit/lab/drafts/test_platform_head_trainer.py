@@ -15,11 +15,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Limits, Split, TrainingOrder, TrainingPhase
 from mpctl.errors import InputError, MpctlError
-from mpctl.platform.local.head_trainer import LocalTrainer
-from mpctl.platform.local.in_engine import heads
+from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
+from mpctl.lab.drafts.local_trainer import LocalTrainer
+from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, TrainingPhase
+from mpctl.lab.in_engine import heads
 
 SALT = "s"
 PROMPTS = Split.of([f"planted secret {number}" for number in range(10)], SALT)

@@ -1,4 +1,4 @@
-"""Trains heads in Jobs of a cluster: implements ``mpctl.drafts.order.Trainer``.
+"""Trains heads in Jobs of a cluster: implements ``mpctl.lab.drafts.order.Trainer``.
 
 A head's objects are found by their labels, and its Job by its name: a second Job of a head cannot be created. Whatever
 was created before a command was killed is found by the next one, which creates the rest.
@@ -18,9 +18,12 @@ from dataclasses import replace
 from typing import Any
 
 from mpctl import bounded
-from mpctl.drafts.card import CARD_FILE, Card, card_of
-from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.errors import Conflict, MpctlError, Refused
+from mpctl.lab.drafts.card import CARD_FILE, Card, card_of
+from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
+from mpctl.lab.training_job.head_records import HeadRecords
+from mpctl.lab.training_job.in_pod.stage import CARD_LINE
+from mpctl.lab.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name, order_text
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -28,11 +31,8 @@ from mpctl.platform.kubernetes.api.kinds import CLAIM, CONFIG_MAP, EVENT, JOB, P
 from mpctl.platform.kubernetes.api.objects import last_writer
 from mpctl.platform.kubernetes.api.port_forward import Forwards
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUnknown, condition
-from mpctl.platform.kubernetes.in_pod.stage import CARD_LINE
 from mpctl.platform.kubernetes.load_job.job_manifest import is_same, pod_problem
 from mpctl.platform.kubernetes.pod_origin import foreign_reason
-from mpctl.platform.kubernetes.training_job.head_records import HeadRecords
-from mpctl.platform.kubernetes.training_job.manifest import CARD, COLLECT, ORDER, PORT, TRAIN, object_name, order_text
 from mpctl.records import restored
 
 _PHASES = {COLLECT: TrainingPhase.COLLECTING, TRAIN: TrainingPhase.TRAINING, CARD: TrainingPhase.CARD}

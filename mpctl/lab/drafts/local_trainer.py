@@ -1,4 +1,4 @@
-"""Trains heads in processes of this machine: implements ``mpctl.drafts.order.Trainer``.
+"""Trains heads in processes of this machine: implements ``mpctl.lab.drafts.order.Trainer``.
 
 A head's folder lies in its service's: ``drafts/NAME/`` with order, prompts, transcripts, ``head/`` and card. The stages
 run in a process group of their own, so that they outlive the command; ``state.json`` names the stage that runs.
@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from mpctl import commands
-from mpctl.drafts.card import Card, card_of
-from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.errors import InputError, MpctlError
+from mpctl.lab.drafts.card import Card, card_of
+from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
 from mpctl.platform.local.desired import Process
 from mpctl.platform.local.engine import DEFAULT_ENV, with_loopback
 from mpctl.platform.local.processes import alive, identify, marked, stop_group
 from mpctl.platform.local.state_files import locked, part_of_path, read_json, state_root, write_json, write_text
 from mpctl.records import decode, encode, restored
 
-PROGRAM = Path(__file__).parent / "in_engine" / "heads.py"
+PROGRAM = Path(__file__).parents[1] / "in_engine" / "heads.py"
 _DAMAGED = f"'{commands.line('drafts', 'purge', 'HEAD')}' deletes the head"
 
 

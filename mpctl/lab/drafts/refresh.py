@@ -14,16 +14,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from mpctl.app.change.made import served_target
-from mpctl.app.operate.training import HeadTrainer, ServiceTraining, new_order, require_licences
-from mpctl.app.operate.training import open_training as open_service_training
 from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session
-from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.drafts.card import Card, Target
-from mpctl.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, next_name
-from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import Conflict, InputError, Refused, Tampered
+from mpctl.lab.drafts.card import Card, Target
+from mpctl.lab.drafts.made import served_target
+from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, next_name
+from mpctl.lab.drafts.requests import DraftTrainRequest
+from mpctl.lab.drafts.training import HeadTrainer, ServiceTraining, new_order, require_licences
+from mpctl.lab.drafts.training import open_training as open_service_training
 from mpctl.rollout.journal import Journal
 from mpctl.rollout.operation import (
     Ending,
@@ -36,6 +35,7 @@ from mpctl.rollout.plan import Kind, Plan, Strategy
 from mpctl.rollout.restore import live_spec
 from mpctl.rollout.revision import Manifest
 from mpctl.rollout.steps.baseline import record_revision
+from mpctl.watch.refresh import RefreshPolicy
 
 RESERVE, TRAIN, CARD = "reserve", "train", "card"  # steps of the ledger, in order
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from mpctl.drafts.training_cost import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
 from mpctl.estimate.shape import Shape, find_gpu, model_shape
+from mpctl.lab.drafts.training_cost import Device, Gain, Sizes, TrainingLoad, cost_of, regained_share
 from mpctl.lab.payoff.scenario import head_weights, target_weights
 
 # Hidden 4096, 32 layers, 16 heads of 256: Qwen/Qwen3.5-9B's config.json

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpctl.drafts.order import TrainingOrder
 from mpctl.errors import InputError
+from mpctl.lab.drafts.order import TrainingOrder
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     COPIED,
@@ -134,8 +134,8 @@ def serving_image(pod: Json) -> str:
     return reported if "@sha256:" in reported else str(engine.get("image") or "")
 
 
-_STAGE = Path(__file__).parents[1] / "in_pod" / "stage.py"
-_HEADS = Path(__file__).parents[2] / "local" / "in_engine" / "heads.py"
+_STAGE = Path(__file__).parent / "in_pod" / "stage.py"
+_HEADS = Path(__file__).parents[1] / "in_engine" / "heads.py"
 _PROGRAMS = {COLLECT: _HEADS, CARD: _HEADS}  # of the stages that the engine's image runs
 _CONNECTOR = _HEADS.with_name("cpu_hidden_states.py")  # which the engine loads on a node without a GPU
 _WAIT_S = 1800  # for the prompts, while a GPU is held

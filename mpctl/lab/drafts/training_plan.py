@@ -9,12 +9,12 @@ from typing import Any
 from mpctl.app.change.resolve import resolve_target
 from mpctl.app.planned_workload import read_traffic
 from mpctl.app.session.base import Session, Source
-from mpctl.app.training_requests import DraftPlanRequest
-from mpctl.drafts.order import Split
-from mpctl.drafts.training_cost import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
 from mpctl.errors import InputError
 from mpctl.estimate.shape import find_gpu, gpus, model_shape
 from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.lab.drafts.order import Split
+from mpctl.lab.drafts.requests import DraftPlanRequest
+from mpctl.lab.drafts.training_cost import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
 from mpctl.lab.payoff.scenario import FREE, PRECISIONS, head_weights, precision_of, target_weights
 from mpctl.lab.plan.evidence import earlier_measurements
 from mpctl.lab.plan.measure import replay_transcripts

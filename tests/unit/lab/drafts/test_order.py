@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.drafts.card import StartHead, Target, prompt_digest
-from mpctl.drafts.order import Limits, Split, TrainingOrder, next_name, program_of
 from mpctl.errors import InputError
 from mpctl.experiment.prompt_files import CHAT
+from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
+from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, next_name, program_of
 from mpctl.records import encode
 
 COMMAND = ("train", "--data", "{transcripts}", "--start", "{start}", "--out={out}", "--steps", "{steps}")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from mpctl import bounded, commands
 from mpctl.app.requests import SpeculationRequest
-from mpctl.app.session.base import Source, TrainedHeads
-from mpctl.drafts.card import CARD_FILE, Card, Target, card_of
+from mpctl.app.session.base import Source
 from mpctl.errors import InputError, MpctlError
+from mpctl.lab.drafts.card import CARD_FILE, Card, Target, card_of
+from mpctl.lab.drafts.heads import TrainedHeads, heads_of
 from mpctl.manifest import Service
 from mpctl.methods import Finding
 from mpctl.records import restored
@@ -28,7 +29,7 @@ def with_made_head(source: Source, request: SpeculationRequest) -> SpeculationRe
     """
     if request.draft is None or not request.draft.startswith(MADE):
         return request
-    heads = source.heads()
+    heads = heads_of(source)
     if heads is None:
         raise InputError(
             f"{request.draft}: heads are trained for running services alone",
@@ -52,6 +53,18 @@ def _weights(source: Source, heads: TrainedHeads, head: str) -> str:
     )
 
 
+def findings_of_card(
+    source: Source, draft: str | None, service: Service, prompts: Sequence[str]
+) -> tuple[Finding, ...]:
+    """Return what the card of a draft says against its target and the prompts; nothing where it has none.
+
+    Raises:
+        InputError: the card next to the weights cannot be used; its file is named.
+    """
+    card = find_card(source, draft)
+    return () if card is None else card_findings(card, served_target(source, service), prompts)
+
+
 def find_card(source: Source, draft: str | None) -> Card | None:
     """Return the card of a draft: of a head trained for the service, or beside the weights in a folder of this machine.
 
@@ -61,7 +74,7 @@ def find_card(source: Source, draft: str | None) -> Card | None:
     folder = source.folder(draft)
     if folder is not None and card_file(folder).is_file():
         return _read_card(card_file(folder))
-    heads = source.heads() if draft and "/drafts/" in draft else None
+    heads = heads_of(source) if draft and "/drafts/" in draft else None
     if heads is None:
         return None
     with closing(heads):
@@ -84,7 +97,7 @@ def _read_card(path: Path) -> Card:
 
 def served_target(source: Source, service: Service) -> Target:
     """Return the model that the engine loads; with the digest of its weights where they lie on this machine."""
-    from mpctl.platform.local.in_engine.heads import weights_digest
+    from mpctl.lab.in_engine.heads import weights_digest
 
     model = source.target_of(service) or ""
     folder = source.folder(model)

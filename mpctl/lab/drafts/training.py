@@ -13,11 +13,12 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
-from mpctl.app.change.made import card_file
-from mpctl.app.session.base import Session, TrainedHeads, interruptible
-from mpctl.app.training_requests import DraftCardRequest, DraftTrainRequest
-from mpctl.drafts.card import Card, Licences, StartHead, Target, prompt_digest
-from mpctl.drafts.order import (
+from mpctl.app.session.base import Session, interruptible
+from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.lab.drafts.card import Card, Licences, StartHead, Target, prompt_digest
+from mpctl.lab.drafts.heads import TrainedHeads, local_heads
+from mpctl.lab.drafts.made import card_file
+from mpctl.lab.drafts.order import (
     Images,
     Limits,
     Split,
@@ -29,12 +30,12 @@ from mpctl.drafts.order import (
     next_name,
     program_of,
 )
-from mpctl.drafts.refresh import UNKNOWN_LICENCE
-from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
-from mpctl.lab.plan.training_plan import read_prompts, trained_method
+from mpctl.lab.drafts.requests import DraftCardRequest, DraftTrainRequest
+from mpctl.lab.drafts.training_plan import read_prompts, trained_method
 from mpctl.methods import METHODS, Spec, from_config
 from mpctl.rollout.operation import operations, withdrawn
 from mpctl.rollout.plan import Kind
+from mpctl.watch.refresh import UNKNOWN_LICENCE
 
 if TYPE_CHECKING:
     from mpctl.app.session.cluster import ClusterSession
@@ -262,7 +263,7 @@ def write_card(head: str, request: DraftCardRequest) -> Path:
     Raises:
         InputError: the folder holds no weights or has a card, or the request cannot be used.
     """
-    from mpctl.platform.local.in_engine.heads import licence_of, weights_digest
+    from mpctl.lab.in_engine.heads import licence_of, weights_digest
 
     weights = Path(head).expanduser().absolute()
     file, digest = card_file(weights), weights_digest(weights)
@@ -352,7 +353,7 @@ def require_licences(session: Session, request: DraftTrainRequest, order: Traini
 def _unknown_licences(session: Session, order: TrainingOrder) -> str:
     """Describe the weights that the head derives from and whose README.md, as far as it is on this machine, names no
     licence; empty where all do."""
-    from mpctl.platform.local.in_engine.heads import UNKNOWN, licence_of
+    from mpctl.lab.in_engine.heads import UNKNOWN, licence_of
 
     origins = {"target": order.target.model, **({"start head": order.start.head} if order.start else {})}
     unknown = [
@@ -399,12 +400,14 @@ def open_training(session: Session, request: DraftTrainRequest | None = None) ->
         return open_cluster_training(session, request)
     if not isinstance(session, LocalSession):
         raise InputError("heads are trained for services of a cluster or of this machine", field="--platform")
-    return ServiceTraining(session.heads(), lambda order: (order.to_record(),), lambda order: order, "this machine")
+    return ServiceTraining(
+        local_heads(session), lambda order: (order.to_record(),), lambda order: order, "this machine"
+    )
 
 
 def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | None = None) -> ServiceTraining:
     """Return the trainer of a service in a cluster; ``request``: the Job's settings, None to read or delete alone."""
-    from mpctl.platform.kubernetes.training_job.manifest import (
+    from mpctl.lab.training_job.manifest import (
         JobForm,
         Volume,
         serving_image,
@@ -412,7 +415,7 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         train_job_objects,
         training_objects,
     )
-    from mpctl.platform.kubernetes.training_job.trainer import JobTrainer
+    from mpctl.lab.training_job.trainer import JobTrainer
 
     asked = request or DraftTrainRequest()
 

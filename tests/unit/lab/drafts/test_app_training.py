@@ -8,12 +8,13 @@ from session import MemorySession
 from trainer import MemoryTrainer
 from watched import QUICK
 
-from mpctl.app.operate import rollout, training
+from mpctl.app.operate import rollout
 from mpctl.app.requests import RolloutRequest, SpeculationRequest
-from mpctl.app.training_requests import DraftTrainRequest
-from mpctl.drafts.card import Target
-from mpctl.drafts.order import Images, TrainingPhase
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, Refused
+from mpctl.lab.drafts import training
+from mpctl.lab.drafts.card import Target
+from mpctl.lab.drafts.order import Images, TrainingPhase
+from mpctl.lab.drafts.requests import DraftTrainRequest
 
 ACCEPTED = ("unknown-licence",)
 HEAD = "/heads/drafts/svc-1/head"

@@ -7,7 +7,7 @@ import json
 import pytest
 from made_heads import begun_training, local_service, trained_head
 
-from mpctl.drafts.card import Target
+from mpctl.lab.drafts.card import Target
 
 TARGET = Target("model")
 

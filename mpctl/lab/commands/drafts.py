@@ -1,4 +1,4 @@
-"""Drafts: ``mpctl drafts plan``, ``train``, ``list``, ``card``, ``purge``, and ``published``, the default."""
+"""``mpctl drafts plan``, ``train``, ``list``, ``card`` and ``purge``."""
 
 from __future__ import annotations
 
@@ -7,33 +7,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mpctl import commands
-from mpctl.app.training_requests import DraftCardRequest, DraftPlanRequest, DraftTrainRequest
 from mpctl.cli.command import ASKS, FILE, OUTPUT, command, service_argument
 from mpctl.cli.context import CliContext
-from mpctl.cli.group import LazyGroup
 from mpctl.cli.printer import columns
 from mpctl.errors import InputError
 from mpctl.formatting import estimate
+from mpctl.lab.drafts.requests import DraftCardRequest, DraftPlanRequest, DraftTrainRequest
 
 if TYPE_CHECKING:
-    from mpctl.app.operate.training import HeadTrainer, MadeHead
     from mpctl.app.session.base import Session
-    from mpctl.drafts.card import Card, HeadFigures
-    from mpctl.lab.plan.training_plan import TrainingPlan
-
-drafts = LazyGroup(
-    "drafts",
-    default="published",
-    table={
-        "published": ("inspect.methods:published", "List published drafts per target", "Commands"),
-        "plan": ("operate.drafts:plan", "Predict what training a head costs and brings", "Commands"),
-        "train": ("operate.drafts:train", "Train a head from your own prompts", "Commands"),
-        "list": ("operate.drafts:list_", "List the heads trained for a service", "Commands"),
-        "card": ("operate.drafts:card", "Describe a head that another tool trained", "Commands"),
-        "purge": ("operate.drafts:purge", "Delete a head with its data", "Commands"),
-    },
-    help="List published drafts, and train a head from a service's own traffic.",
-)
+    from mpctl.lab.drafts.card import Card, HeadFigures
+    from mpctl.lab.drafts.training import HeadTrainer, MadeHead
+    from mpctl.lab.drafts.training_plan import TrainingPlan
 
 
 @command("plan", service_argument(), FILE, DraftPlanRequest, OUTPUT)
@@ -48,7 +33,7 @@ def plan(context: CliContext, /, name: str | None, file: str | None, request: Dr
     Changes nothing. Exits with code 9 where training is not worth it, with the figures.
     """
     from mpctl.errors import Refused
-    from mpctl.lab.plan.training_plan import plan_training
+    from mpctl.lab.drafts.training_plan import plan_training
 
     planned = plan_training(context.open_source(name, file), request)
     context.emit(
@@ -94,7 +79,7 @@ def train(context: CliContext, /, name: str | None, request: DraftTrainRequest) 
     The target answers the prompts again, the trainer learns its hidden states, and the newest fifth of the prompts
     compares old and new head. Without --apply nothing is changed. Ctrl-C detaches; the same command continues.
     """
-    from mpctl.app.operate import training
+    from mpctl.lab.drafts import training
 
     session = context.open_session(name)
     trained = training.train(session, request)
@@ -150,7 +135,7 @@ def list_(context: CliContext, /, name: str | None) -> None:
       mpctl drafts list qwen
       mpctl drafts list qwen -o json           with the cards
     """
-    from mpctl.app.operate import training
+    from mpctl.lab.drafts import training
 
     session = context.open_session(name)
     heads = training.made_heads(session, training.open_trainer(session))
@@ -205,7 +190,7 @@ def card(context: CliContext, /, head: str, request: DraftCardRequest) -> None:
 
     With it the preflight refuses the head for another target, and for a measurement on prompts it was trained on.
     """
-    from mpctl.app.operate.training import write_card
+    from mpctl.lab.drafts.training import write_card
 
     context.terminal.note(f"{write_card(head, request)} written")
 
@@ -220,7 +205,7 @@ def purge(context: CliContext, /, head: str) -> None:
 
     A head that a revision names stays, because a rollback may need it.
     """
-    from mpctl.app.operate import training
+    from mpctl.lab.drafts import training
 
     service, dash, _ = head.rpartition("-")
     if not dash:

@@ -17,20 +17,21 @@ from watched import ACTS, QUICK, Service, rounds, watch
 from world import Crash
 
 from mpctl.app.inspect.history import read_history
-from mpctl.app.operate import maintain, refresh, resume, rollback, rollout
-from mpctl.app.operate.training import ServiceTraining, made_heads
+from mpctl.app.operate import maintain, resume, rollback, rollout
 from mpctl.app.planned_workload import prompts_of
 from mpctl.app.requests import RollbackRequest, RolloutRequest, SpeculationRequest
-from mpctl.app.training_requests import DraftTrainRequest
 from mpctl.app.watch import act
 from mpctl.app.watch.ledger_facts import read_facts
-from mpctl.drafts.card import prompt_digest
-from mpctl.drafts.order import TrainingPhase
-from mpctl.drafts.refresh import RefreshPolicy
 from mpctl.errors import Conflict, MpctlError
-from mpctl.platform.local.head_trainer import LocalTrainer
+from mpctl.lab.drafts import refresh
+from mpctl.lab.drafts.card import prompt_digest
+from mpctl.lab.drafts.local_trainer import LocalTrainer
+from mpctl.lab.drafts.order import TrainingPhase
+from mpctl.lab.drafts.requests import DraftTrainRequest
+from mpctl.lab.drafts.training import ServiceTraining, made_heads
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Kind
+from mpctl.watch.refresh import RefreshPolicy
 
 MARKER = "planted-7f3a"
 

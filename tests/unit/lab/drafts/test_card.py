@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.drafts.card import (
+from mpctl.experiment.prompt_files import CHAT
+from mpctl.lab.drafts.card import (
     AcceptedCounts,
     Card,
     Holdout,
@@ -17,7 +18,6 @@ from mpctl.drafts.card import (
     TrainingRun,
     prompt_digest,
 )
-from mpctl.experiment.prompt_files import CHAT
 from mpctl.records import encode
 
 CHOICES = random.Random(5)

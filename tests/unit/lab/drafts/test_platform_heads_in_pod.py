@@ -15,9 +15,9 @@ import pytest
 import test_platform_head_trainer
 from test_platform_head_trainer import SALT
 
-from mpctl.drafts.card import card_of, prompt_digest
-from mpctl.drafts.order import Limits, Split, TrainingOrder, digest_of, prompt_lines
-from mpctl.platform.kubernetes.training_job.manifest import CONFIG, DRAFTS, PORT, WORK, order_text, stage_commands
+from mpctl.lab.drafts.card import card_of, prompt_digest
+from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, digest_of, prompt_lines
+from mpctl.lab.training_job.manifest import CONFIG, DRAFTS, PORT, WORK, order_text, stage_commands
 from tests.unit.support.fake_engine import fake_engine
 
 PROMPTS = Split.of([f"planted secret {number}" for number in range(100)], SALT)

@@ -1,0 +1,1 @@
+"""The program of a training pod; it imports nothing of mpctl."""
