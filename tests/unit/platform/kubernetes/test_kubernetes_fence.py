@@ -239,6 +239,23 @@ def test_a_write_without_an_answer_is_named():
     assert "it wrote InferenceService ns/demo (no answer came)" in hint
 
 
+def test_a_candidate_that_was_created_after_the_lease_was_taken_over_is_named():
+    """The bound: what does not exist has no version, so its creation cannot be fenced off."""
+    server = Server(service(), deployment(), pod())
+    command, before = Command(server), serving(server)
+    command.stops = lambda: taken_over(server)
+
+    def write(platform):
+        platform.start(AFTER)
+        command.store.held.require()
+
+    hint = run_into_loss(command, write).hint
+    assert "the last write of this command may have come after that" in hint
+    assert "it wrote InferenceService ns/demo-candidate (unchanged since)" in hint
+    candidate = INFERENCE_SERVICE.path("ns", "demo-candidate")
+    assert {path: record for path, record in serving(server).items() if path != candidate} == before
+
+
 # When a fence is due
 
 
