@@ -23,6 +23,19 @@ def loads(text: str | bytes) -> Any:
         raise ValueError("JSON is nested too deeply") from error
 
 
+def is_nested_deeper(value: Any, levels: int) -> bool:
+    """Return whether objects and lists are nested more than ``levels`` deep."""
+    level = [value]
+    for _ in range(levels + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return bool(level)
+
+
 def gunzip(data: bytes, *, limit: int = RECORD_BYTES) -> bytes:
     """Decompress gzip data.
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl.experiment.answers import Ask
+from mpctl.experiment.answers import OWN, Ask
 from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
 from mpctl.experiment.workload import Workload
 
@@ -238,7 +238,7 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
     free = [ask for ask, text in zip(sentinels_of(prefix), _sentinel_texts(), strict=True) if text not in measured]
     kinds = [
         free[:SENTINELS],
-        [Ask("own", body_of(prompt), size.tokens) for prompt in spare[: size.own]],
+        [Ask(OWN, body_of(prompt), size.tokens) for prompt in spare[: size.own]],
         calls,
         [replace(ask, stream=not ask.stream) for ask in calls[: size.tools_again]],
         [Ask("json", _document(pick, n), size.tokens, stream=n % 2 == 1) for n in range(size.documents)],
@@ -254,7 +254,7 @@ def asks_of(workload: Workload, fidelity: str, *, context_tokens: int) -> tuple[
             for n, prompt in enumerate(chat[-size.sampled :])
         ],
         [Ask("same", body_of(prompt), size.tokens, 1.0) for prompt in chat[: size.same] for _ in range(_SAME)],
-        [Ask("own", body_of(prompt), size.tokens, temperature) for prompt in spare[size.own :] if temperature],
+        [Ask(OWN, body_of(prompt), size.tokens, temperature) for prompt in spare[size.own :] if temperature],
     ]
     mixed = [ask for turn in itertools.zip_longest(*kinds) for ask in turn if ask is not None]
     return (*mixed, *(Ask("session", bodies[-1], size.tokens) for bodies in sessions))

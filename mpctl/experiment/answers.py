@@ -24,6 +24,8 @@ from typing import Any, Self
 
 from mpctl.records import Record
 
+OWN = "own"  # the kind of requests that are users', of a file or a log
+
 
 class AnswerRule(StrEnum):
     """The rules about answers, by their names in the gate."""
@@ -107,6 +109,10 @@ class Answer:
     detokenized: str | None = None  # the text of ``ids`` without special tokens, where the engine was asked for it
     model: str = ""  # the adapter that was asked, empty for the engine's own model
     tokenized: bool = False  # the ids are those of the text, which may have been sampled as other ones
+    surplus: int = field(default=0, compare=False)  # token ids beyond those that were asked for, which were cut
+    document_fits: bool = field(default=True, compare=False)  # the text is JSON of the schema that was asked for
+    arguments_fit: bool = field(default=True, compare=False)  # so are the arguments of all calls
+    unread_schema: str = field(default="", compare=False)  # why a schema could not be read; such a one fits everything
 
     @property
     def rendering(self) -> tuple[object, ...]:
@@ -226,9 +232,9 @@ class AnswerFinding(Record):
 @dataclass(frozen=True)
 class RuleCount(Record):
     """The result of one rule over a pass. ``baseline``, ``candidate``: answers with a fault of each arm; ``alone``:
-    those that only the candidate has. ``p``: of the exact test, where rates decide; ``missing``: why the rule could not
-    run; ``impossible``: True where no pass on these arms could have run it. ``applies`` is False where nothing of the
-    pass is for it to judge."""
+    those that only the candidate has. ``p``: of the exact test, where rates decide; ``unread``: the requests whose
+    schemas could not be read, in words; ``missing``: why the rule could not run; ``impossible``: True where no pass on
+    these arms could have run it. ``applies`` is False where nothing of the pass is for it to judge."""
 
     compared: int = 0
     baseline: int = 0
@@ -239,6 +245,7 @@ class RuleCount(Record):
     missing: str = ""
     applies: bool = True
     impossible: bool = False
+    unread: str = ""
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,12 @@ from functools import partial
 from importlib import resources
 from typing import Any
 
+from mpctl import bounded
 from mpctl.errors import InputError
 
 CHAT = "\x1echat "
 _AT_ONCE = 8
+_LEVELS = 100  # of a request; the deepest schema of a tool seen has 20
 _NAMED = 4  # faults of a file that are named besides the first
 _NESTED = ("request", "body", "request_body")  # where logs of gateways and servers keep what was sent
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "function": "tool"}
@@ -148,6 +150,8 @@ class _UnknownError(Exception):
 def _requests(record: Any) -> tuple[str, list[str]]:
     if not isinstance(record, dict):
         raise _UnknownError("needs a non-empty string", "prompt")
+    if bounded.is_nested_deeper(record, _LEVELS):
+        raise _UnknownError(f"is nested more than {_LEVELS} levels deep", "request")
     for key in _NESTED:
         inner = _nested(record.get(key))
         if inner is not None:

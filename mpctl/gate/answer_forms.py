@@ -26,6 +26,7 @@ class Invalid(StrEnum):
 
     ERROR = "no answer"
     CUT = "a document or call that is cut off"
+    LONG = "more tokens than asked for"
     JSON = "no JSON of its schema"
     CALL = "no valid tool call"
     LEAK = "a tool call in the text"
@@ -33,12 +34,14 @@ class Invalid(StrEnum):
 
 
 def invalid_kinds(ask: Ask, answer: Answer) -> frozenset[Invalid]:
-    """Return in which ways an answer is invalid for its request; none for a valid one."""
+    """Return in which ways an answer is invalid for its request; none for a valid one. The platform has matched its
+    documents with their schemas already (see :func:`documents`)."""
     if answer.error:
         return frozenset({Invalid.ERROR})
     checks = {
         Invalid.CUT: ask.constrained and answer.finish == _CUT,
-        Invalid.JSON: answer.finish != _CUT and not _is_document(ask, answer.text),
+        Invalid.LONG: answer.surplus > 0,
+        Invalid.JSON: answer.finish != _CUT and not answer.document_fits,
         Invalid.CALL: answer.finish != _CUT and not _calls_are_valid(ask, answer),
         Invalid.LEAK: bool(ask.body.get("tools")) and _LEAKS.search(answer.text) is not None,
         Invalid.LOOP: loops(answer.ids or answer.text.split()),
@@ -46,41 +49,49 @@ def invalid_kinds(ask: Ask, answer: Answer) -> frozenset[Invalid]:
     return frozenset(kind for kind, invalid in checks.items() if invalid)
 
 
-def _is_document(ask: Ask, text: str) -> bool:
-    wanted = ask.body.get("response_format") or {}
-    if wanted.get("type") not in ("json_schema", "json_object"):
-        return True
-    schema = (wanted.get("json_schema") or {}).get("schema") or {}
-    return _matches(text, {"type": "object"} if wanted["type"] == "json_object" else schema)
+def documents(ask: Ask, answer: Answer) -> list[tuple[bool, str, Any]]:
+    """Return the texts of an answer that must be JSON, each with its schema: its document (True) and the arguments of
+    its calls of known functions (False)."""
+    if answer.error or answer.finish == _CUT:
+        return []
+    schemas = [(True, answer.text, schema) for schema in _document_schemas(ask.body.get("response_format"))]
+    functions = _functions(ask)
+    calls = [call for call in answer.tool_calls if call.name in functions]
+    return schemas + [(False, call.arguments, functions[call.name]) for call in calls]
+
+
+def _document_schemas(wanted: Any) -> list[Any]:
+    """Return the schema of the document that a response format asks for, if it asks for one."""
+    if not isinstance(wanted, Mapping) or wanted.get("type") not in ("json_schema", "json_object"):
+        return []
+    if wanted["type"] == "json_object":
+        return [{"type": "object"}]
+    named = wanted.get("json_schema") or {}
+    return [named.get("schema") or {} if isinstance(named, Mapping) else named]
+
+
+def _functions(ask: Ask) -> dict[str, Any]:
+    """Return the schemas of the functions' arguments by name. Tools of other types (web_search, mcp, custom) have
+    none."""
+    functions = (tool.get("function") for tool in ask.body.get("tools") or ())
+    return {
+        function["name"]: function.get("parameters") or {}
+        for function in functions
+        if isinstance(function, Mapping) and isinstance(function.get("name"), str)
+    }
 
 
 def _calls_are_valid(ask: Ask, answer: Answer) -> bool:
-    """At least one call where a tool may be called; every call of a known tool, with arguments by its schema."""
-    tools = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in ask.body.get("tools") or ()}
-    choice = ask.body.get("tool_choice", "auto")
-    if not tools or choice == "none":
+    """At least one call where a tool may be called; every call of a known tool, with arguments by its schema. Of tools
+    other than functions nothing is known but that."""
+    functions, choice = _functions(ask), ask.body.get("tool_choice", "auto")
+    if not ask.body.get("tools") or choice == "none":
         return not answer.tool_calls
+    if len(functions) < len(ask.body["tools"]):
+        return answer.arguments_fit
     named = choice["function"]["name"] if isinstance(choice, Mapping) else None
-    return bool(answer.tool_calls) and all(
-        call.name in tools and call.name == (named or call.name) and _matches(call.arguments, tools[call.name])
-        for call in answer.tool_calls
-    )
-
-
-def _matches(text: str, schema: Mapping[str, Any]) -> bool:
-    """Return whether a text is JSON of a schema; a schema that cannot be read is no fault of the answer."""
-    import jsonschema
-    import referencing.exceptions
-
-    try:
-        document = bounded.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
-    try:  # with a registry of its own no reference is fetched
-        return bool(kind(schema, registry=referencing.Registry()).is_valid(document))
-    except (jsonschema.exceptions.SchemaError, referencing.exceptions.Unresolvable, re.error, TypeError, ValueError):
-        return True
+    names = {call.name for call in answer.tool_calls}
+    return bool(names) and names <= ({named} if named else functions.keys()) and answer.arguments_fit
 
 
 def loops(tokens: Sequence[object]) -> bool:

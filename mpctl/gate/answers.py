@@ -352,7 +352,17 @@ def _validity(answers: _AnsweredPass) -> Result:
         if new := sorted(after - before):
             findings.append(_finding(AnswerRule.VALIDITY, pair, TokenFault(new[0].value, 0)))
     p = min((excess_by_chance(worse[kind], better[kind]) for kind in Invalid), default=1.0)
-    return RuleCount(len(answers.pairs), own_faults, faults, alone, p), findings
+    count = RuleCount(len(answers.pairs), own_faults, faults, alone, p, unread=_unread_schemas(answers.pairs))
+    return count, findings
+
+
+def _unread_schemas(pairs: Iterable[Pair]) -> str:
+    """Name the requests whose schemas could not be read, which therefore fit every answer; "" without any."""
+    reasons = [(pair, pair.candidate.unread_schema or pair.baseline.unread_schema) for pair in pairs]
+    unread = [f"request {pair.number} ({pair.ask.kind}): {reason}" for pair, reason in reasons if reason]
+    if not unread:
+        return ""
+    return f"{len(unread)} schemas cannot be read: {unread[0]}" + ("; and others" if len(unread) > 1 else "")
 
 
 def _seeds(answers: _AnsweredPass) -> Result:

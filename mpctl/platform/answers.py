@@ -8,6 +8,7 @@ A request that failed is known by its status alone, because an engine's message 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -16,15 +17,22 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from mpctl import bounded
-from mpctl.experiment.answers import Answer, Ask, Scored, ToolCall
+from mpctl.experiment.answers import OWN, Answer, Ask, Scored, ToolCall
+from mpctl.gate.answer_forms import documents
 from mpctl.platform import http
+from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.rollout.ports import Endpoint
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 _ANSWER_S = 300.0  # of one answer on a busy engine
-_ANSWER_BYTES = 64 * bounded.MEBIBYTE  # the scores of a long prompt: 100 bytes a token, 1,400 with 20 alternatives
+# Bytes of an answer at most, by what was asked: its frame and the template's tokens; for each byte of the request up to
+# one token id; for each token of the answer its id, text and event; for each alternative its id, score and text.
+_FRAME_BYTES, _BYTES_PER_BYTE, _BYTES_PER_TOKEN, _BYTES_PER_ALTERNATIVE = 64 * 2**10, 12, 1024, 256
+_TEMPLATE_TOKENS = 8192  # that a chat template adds to a request
+_ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of any answer
+_SCHEMA_S, _SCHEMAS_S = 2.0, 10.0  # to match the answers of a pass with one schema, and with all
 _FEWEST = 2  # alternatives of a token
 _ID = "token_id:"
 _RENDERED = ("model", "messages", "tools", "chat_template_kwargs")  # of a request, what its prompt's tokens follow from
@@ -44,7 +52,29 @@ def ask(
     ``alternatives``: of each token, 2 to 20, or 0 to ask for no log probability; more than 2 come with the answer. The
     first of them is the token itself, which the engine need not name twice: with 1 the most likely token would be
     missing (vLLM 0.32)."""
-    return _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency)
+    return match_schemas(asks, _at_once(partial(_answer, endpoint, salt, alternatives), asks, concurrency))
+
+
+def match_schemas(asks: Sequence[Ask], answers: Sequence[Answer]) -> tuple[Answer, ...]:
+    """Return the answers with the results of matching their documents with the schemas. Users write these, so a child
+    process with limits reads them: first those of built-in requests, each schema once."""
+    rows: dict[str, list[tuple[int, bool, str]]] = {}
+    for number in sorted(range(len(asks)), key=lambda number: asks[number].kind == OWN):
+        for is_document, text, schema in documents(asks[number], answers[number]):
+            rows.setdefault(json.dumps(schema), []).append((number, is_document, text))
+    items = [(schema, [text for *_, text in texts]) for schema, texts in rows.items()]
+    matched = list(answers)
+    results = run_each("schemas", items, item_s=_SCHEMA_S, whole_s=_SCHEMAS_S)
+    for texts, fits in zip(rows.values(), results, strict=True):
+        for index, (number, is_document, _) in enumerate(texts):
+            answer = matched[number]
+            if isinstance(fits, Unread):
+                matched[number] = replace(answer, unread_schema=fits.reason)
+            elif is_document:
+                matched[number] = replace(answer, document_fits=fits[index])
+            else:
+                matched[number] = replace(answer, arguments_fit=answer.arguments_fit and fits[index])
+    return tuple(matched)
 
 
 def score(
@@ -112,9 +142,11 @@ def _answer(endpoint: Endpoint, salt: str, alternatives: int, ask: Ask) -> Answe
         body |= {"logprobs": True, "top_logprobs": alternatives, "return_tokens_as_token_ids": True}
     started = monotonic()
     try:
-        received = _post(endpoint, "/v1/chat/completions", body)
+        received = _post(endpoint, "/v1/chat/completions", body, tokens=ask.max_tokens, alternatives=alternatives)
         parts = _events(received) if ask.stream else [_object(received)]
-        answer = _joined(parts, "delta" if ask.stream else "message")
+        answer = _cut(_joined(parts, "delta" if ask.stream else "message"), ask.max_tokens)
+        if len(answer.prompt_ids) > len(json.dumps(ask.body)) + _TEMPLATE_TOKENS:
+            return Answer(error="more prompt tokens than the request has characters")
         answer = replace(answer, seconds=monotonic() - started, model=ask.body.get("model", ""))
         return answer if alternatives > _FEWEST else replace(answer, alternatives=())
     except _RefusedError as refused:
@@ -164,6 +196,18 @@ def _joined(parts: Iterable[Mapping[str, Any]], key: str) -> Answer:
     )
 
 
+def _cut(answer: Answer, most: int) -> Answer:
+    """Return the answer without the tokens beyond those that were asked for, counted."""
+    return replace(
+        answer,
+        ids=answer.ids[:most],
+        logprobs=answer.logprobs[:most],
+        best=answer.best[:most],
+        alternatives=answer.alternatives[:most],
+        surplus=max(0, len(answer.ids) - most),
+    )
+
+
 def _id(token: str) -> int:
     """The id in vLLM's form of a token as its id, ``token_id:42``.
 
@@ -174,17 +218,19 @@ def _id(token: str) -> int:
 
 
 def _scored(endpoint: Endpoint, salt: str, alternatives: int, answer: Answer) -> Scored | None:
+    prompt = [*answer.prompt_ids, *answer.ids]
     body = {
         **({"model": answer.model} if answer.model else {}),
         **_NEUTRAL,
-        "prompt": [*answer.prompt_ids, *answer.ids],
+        "prompt": prompt,
         "max_tokens": 1,
         "temperature": 0.0,
         "prompt_logprobs": alternatives,
         "cache_salt": salt,
     }
     try:
-        (choice,) = _object(_post(endpoint, "/v1/completions", body))["choices"]
+        scored = _post(endpoint, "/v1/completions", body, tokens=len(prompt), alternatives=alternatives)
+        (choice,) = _object(scored)["choices"]
         rows = choice["prompt_logprobs"][len(answer.prompt_ids) :]
         return _of_rows(answer.ids, rows)
     except (_RefusedError, AttributeError, KeyError, IndexError, TypeError, ValueError):
@@ -206,8 +252,10 @@ def _of_rows(ids: Sequence[int], rows: Sequence[Mapping[str, Mapping[str, Any]]]
     return Scored(tuple(chosen), tuple(tops), tuple(likeliest))
 
 
-def _post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> bytes:
-    """Return the body of an answer with status 200."""
+def _post(endpoint: Endpoint, path: str, body: Mapping[str, Any], *, tokens: int = 0, alternatives: int = 0) -> bytes:
+    """Return the body of an answer with status 200. ``tokens``, ``alternatives`` of each: what the answer may hold."""
+    per_token = _BYTES_PER_TOKEN + _BYTES_PER_ALTERNATIVE * (alternatives + 1)
+    limit = _FRAME_BYTES + _BYTES_PER_BYTE * len(json.dumps(body)) + per_token * tokens
     try:
         answer = http.request(
             "POST",
@@ -215,7 +263,7 @@ def _post(endpoint: Endpoint, path: str, body: Mapping[str, Any]) -> bytes:
             json={"model": endpoint.model, **body},
             headers={"Authorization": f"Bearer {endpoint.token}"} if endpoint.token else {},
             seconds=_ANSWER_S,
-            limit=_ANSWER_BYTES,
+            limit=min(limit, _ANSWER_BYTES),
             socket=http.SAME_USER if endpoint.same_user else endpoint.socket,
         )
     except http.NoAnswer:

@@ -11,25 +11,27 @@ Tokens of a text are counted by the checkpoint's own tokenizer, or by a running 
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import bounded
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate import ModelFacts, describe_model, tokenizer_digests
 from mpctl.platform import http
+from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.platform.http import NoAnswer, read_limited
 
-_HEADER_LIMIT = 100 * 2**20  # bytes; the safetensors format allows no longer header
+# Limits of safetensors headers. A tensor takes 100 to 150 bytes: Kimi K2, with 384 experts in each of 60 layers, has
+# 140,000 in 62 files, 21 MB in all. The format itself allows 100 MB a file, of which JSON makes gigabytes.
+_HEADER_BYTES = 8 * bounded.MEBIBYTE  # of one file
+_HEADERS_BYTES = 32 * bounded.MEBIBYTE  # of all files of a checkpoint
+_TENSORS = 400_000  # of a checkpoint
 _FILE_BYTES = 64 * bounded.MEBIBYTE  # of one file; the largest tokenizer.json seen is about 33 MB
+_VALUES = 4_000_000  # in one JSON file; Gemma's tokenizer.json has 2.3 million
 
 
 class Files(Protocol):
@@ -54,14 +56,16 @@ def read_checkpoint(files: Files) -> ModelFacts | None:
     Raises:
         InputError: a file is there and cannot be used.
     """
-    config = _json(files, "config.json")
+    config = read_json(files, "config.json")
     if config is None:
         return None
-    tokenizer = _json(files, "tokenizer.json")
+    tokenizer = read_json(files, "tokenizer.json")
     weights = _weights(files.sizes())
     tensors: dict[str, tuple[int, ...]] = {}
     for name in weights:
         tensors.update(files.header(name))
+        if len(tensors) > _TENSORS:
+            raise InputError(f"has more than {_TENSORS:,} tensors", file=f"{files.where}/{name}")
     try:
         return describe_model(
             config,
@@ -83,13 +87,20 @@ def _weights(sizes: Mapping[str, int]) -> dict[str, int]:
     return plain or weights
 
 
-def _json(files: Files, name: str) -> dict[str, Any] | None:
+def read_json(files: Files, name: str) -> dict[str, Any] | None:
+    """Return the object in a JSON file; None when the file is missing.
+
+    Raises:
+        InputError: the file holds something else, or too much.
+    """
     text = files.text(name)
     if text is None:
         return None
+    if sum(text.count(mark) for mark in ",[{") > _VALUES:
+        raise InputError(f"has more than {_VALUES:,} values", file=f"{files.where}/{name}")
     try:
-        document = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        document = bounded.loads(text)
+    except ValueError as error:
         raise InputError(f"not JSON: {error}", file=f"{files.where}/{name}") from error
     if not isinstance(document, dict):
         raise InputError(f"must be a JSON object, got {type(document).__name__}", file=f"{files.where}/{name}")
@@ -100,7 +111,7 @@ def _chat_template(files: Files) -> str | None:
     separate = files.text("chat_template.jinja")
     if separate is not None:
         return separate
-    config = _json(files, "tokenizer_config.json")
+    config = read_json(files, "tokenizer_config.json")
     template = None if config is None else config.get("chat_template")
     return template if isinstance(template, str) else None
 
@@ -116,6 +127,7 @@ class Directory:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.where = str(path)
+        self._header_bytes = 0  # read so far
 
     def text(self, name: str) -> str | None:
         """The file's text.
@@ -150,10 +162,11 @@ class Directory:
         try:
             with path.open("rb") as file:
                 length = int.from_bytes(file.read(8), "little")
-                if length > _HEADER_LIMIT:
-                    raise ValueError(f"a header of {length} bytes")
-                return shapes(json.loads(file.read(length)))
-        except (OSError, ValueError, RecursionError) as error:
+                self._header_bytes += length
+                if length > _HEADER_BYTES or self._header_bytes > _HEADERS_BYTES:
+                    raise ValueError(f"a header of {length} bytes, {self._header_bytes} with those of other files")
+                return shapes(bounded.loads(file.read(length)))
+        except (OSError, ValueError) as error:
             raise InputError(
                 f"is no safetensors file: {error}", file=str(path), hint="it may be a pointer of git-lfs; fetch it"
             ) from error
@@ -172,6 +185,7 @@ def shapes(header: object) -> dict[str, tuple[int, ...]]:
 
 
 _SIZE_LINE = re.compile(r"(\d+)[ \t]+(\S.*)")
+_DIGITS = 18  # of a size; an exabyte has 18
 _FILE_LINE = re.compile(r"==> (.+) <==")
 
 
@@ -210,6 +224,8 @@ class Listing(Files):
         match = _SIZE_LINE.fullmatch(line.rstrip("\r"))
         if match is None:
             raise InputError(f"is neither 'SIZE PATH' nor '==> PATH <==': {line[:60]!r}", file=self.where, line=number)
+        if len(match[1]) > _DIGITS:
+            raise InputError(f"a size of {len(match[1])} digits", file=self.where, line=number)
         self._sizes[_bare(match[2])] = int(match[1])
 
     def text(self, name: str) -> str | None:
@@ -331,49 +347,43 @@ class _Repository(Files):
 
 
 Messages = Sequence[Mapping[str, Any]]
-_RENDER_S = 10.0  # a template may loop
+Tokenizer = Callable[[Sequence[tuple[Messages, str]]], list[tuple[list[int], list[int]]]]
+"""Token ids of conversations: of the messages with the template, as a request has them, and of the answer with its
+end."""
+_TOKENS_S = 8.0  # of CPU for each conversation, and to read the tokenizer: one of 33 MB takes 4 s
+_FIRST_S = 10.0  # until the first result
+_CHARACTERS_PER_S = 100_000  # at least, on a busy machine
 _INSTALL = "pip install tokenizers jinja2; or give an engine that runs: --url http://host:8000"
 
 
-class Tokenizer(NamedTuple):
-    """``prompt``: tokens of a chat with the template, as a request has them; ``text``: of an answer, with its end."""
-
-    prompt: Callable[[Messages], list[int]]
-    text: Callable[[str], list[int]]
-
-
 def of_directory(path: Path) -> Tokenizer:
-    """The tokenizer of a checkpoint on this machine.
+    """The tokenizer of a checkpoint on this machine. It and the template may be another's: they run in a child process
+    with limits of time and memory.
 
     Raises:
-        InputError: the directory holds no tokenizer.json, the library that reads it is not installed, or it or the
-            template cannot be used. Both may be another's: they run no code, and have limits of size and time.
+        InputError: the directory holds no tokenizer.json; when called, also: the library that reads it is not
+            installed, or it or the template cannot be used.
     """
     file = path / "tokenizer.json"
     if not file.is_file():
         hint = "name a directory that holds the target's tokenizer.json, or an engine that runs: --url"
         raise InputError(f"{path}: tokenizer.json not found", field="--tokenizer", hint=hint)
-    try:
-        from tokenizers import Tokenizer as Reader
-    except ImportError as error:
-        raise InputError("the tokenizers library is not installed", field="--transcripts", hint=_INSTALL) from error
-    _require_small(file)
-    try:
-        reader: Any = Reader.from_file(str(file))
-    except Exception as error:
-        raise InputError(f"is no tokenizer: {error}", file=str(file)) from error
-    config = _config(path / "tokenizer_config.json")
-    render = _template(path, config)
-    ending = _token(config.get("eos_token"))
-    last = reader.token_to_id(ending) if ending else None
+    for small in (file, path / "tokenizer_config.json", path / "chat_template.jinja"):
+        if small.is_file():
+            _require_small(small)
 
-    def text(answer: str) -> list[int]:
-        return [*reader.encode(answer, add_special_tokens=False).ids, *([last] if last is not None else [])]
+    def tokens(conversations: Sequence[tuple[Messages, str]]) -> list[tuple[list[int], list[int]]]:
+        seconds = _FIRST_S + len(str(conversations)) / _CHARACTERS_PER_S
+        settings = {"folder": str(path.absolute())}
+        results = run_each("tokens", conversations, item_s=_TOKENS_S, whole_s=seconds, settings=settings)
+        for number, result in enumerate(results, start=1):
+            if isinstance(result, Unread):
+                missing = result.reason.startswith("No module named")
+                reason = f"the tokenizer or its chat template cannot be used for conversation {number}: {result.reason}"
+                raise InputError(reason, file=str(file), hint=_INSTALL if missing else None)
+        return [(prompt, answer) for prompt, answer in results]
 
-    def prompt(messages: Messages) -> list[int]:
-        return list(reader.encode(render(messages), add_special_tokens=False).ids)
-
-    return Tokenizer(prompt, text)
+    return tokens
 
 
 def of_engine(url: str, model: str) -> Tokenizer:
@@ -390,62 +400,10 @@ def of_engine(url: str, model: str) -> Tokenizer:
             raise MpctlError(f"{url}/tokenize: {answer.status} {answer.text[:200]}", hint="is it a vLLM server?")
         return tokens
 
-    return Tokenizer(
-        lambda messages: ask({"messages": list(messages), "add_generation_prompt": True}),
-        lambda text: ask({"prompt": text, "add_special_tokens": False}),
-    )
-
-
-def _config(file: Path) -> Mapping[str, Any]:
-    try:
-        config = bounded.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return config if isinstance(config, Mapping) else {}
-
-
-def _token(value: Any) -> str:
-    return str(value.get("content", "")) if isinstance(value, Mapping) else str(value or "")
-
-
-def _template(path: Path, config: Mapping[str, Any]) -> Callable[[Messages], str]:
-    """The chat template, run in a sandbox; without one the contents of the messages."""
-    file = path / "chat_template.jinja"
-    source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
-    if not isinstance(source, str):
-        return lambda messages: "".join(str(message.get("content", "")) for message in messages)
-    try:
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-    except ImportError as error:
-        raise InputError("the chat template needs jinja2", field="--transcripts", hint=_INSTALL) from error
-    specials = {key: _token(config.get(key)) for key in ("bos_token", "eos_token")}
-
-    def render(messages: Messages) -> str:
-        try:
-            with _within(_RENDER_S):
-                template = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True).from_string(source)
-                return str(template.render(messages=list(messages), add_generation_prompt=True, **specials))
-        except Exception as error:
-            reason = str(error) or type(error).__name__
-            raise InputError(f"the chat template cannot be used: {reason}", file=str(path)) from error
-
-    return render
-
-
-@contextmanager
-def _within(seconds: float) -> Iterator[None]:
-    """Raise TimeoutError in the main thread after some seconds; elsewhere there is no limit."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def expire(*_: object) -> None:
-        raise TimeoutError(f"it takes longer than {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, expire)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    return lambda conversations: [
+        (
+            ask({"messages": list(messages), "add_generation_prompt": True}),
+            ask({"prompt": answer, "add_special_tokens": False}),
+        )
+        for messages, answer in conversations
+    ]

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpctl.experiment.answers import Answer, Ask, Pair, Repeat, Scored, ToolCall
+from mpctl.gate.answer_forms import documents
+from mpctl.platform.in_child import schemas
 
 TOKENS, CONTEXTS, LIMIT, END = 64, 4093, 96, 0
 PROMPT_TOKENS = 2
@@ -28,6 +30,7 @@ SCHEMA = {
     "additionalProperties": False,
 }
 TOOL = {"type": "function", "function": {"name": "record", "parameters": SCHEMA}}
+_matches = schemas({})
 FORMAT = {"type": "json_schema", "json_schema": {"name": "record", "schema": SCHEMA}}
 
 
@@ -233,6 +236,16 @@ def rendered(ask: Ask, answer: Answer) -> Answer:
         finish = "tool_calls" if answer.finish == "stop" else answer.finish
         return replace(answer, tool_calls=(ToolCall("record", document),), finish=finish)
     return replace(answer, text=document if ask.kind == "json" else " ".join(f"w{row}" for row in rows))
+
+
+def matched(ask: Ask, answer: Answer) -> Answer:
+    """The answer with what its documents are by their schemas, as the platform tells it of every answer."""
+    fits = [(document, *_matches((json.dumps(schema), [text]))) for document, text, schema in documents(ask, answer)]
+    return replace(
+        answer,
+        document_fits=all(right for document, right in fits if document),
+        arguments_fit=all(right for document, right in fits if not document),
+    )
 
 
 @dataclass(frozen=True)
@@ -459,7 +472,7 @@ def simulated_pass(
             scored = baseline.score([c], 2 if ask.greedy else 20)[0]
         if (ask.greedy and (control <= 16 or differs)) or ask.kind == "same":
             own_scored = baseline.score([b], 2)[0]
-        pairs.append(Pair(first + n, ask, b, c, own_scored, scored))
+        pairs.append(Pair(first + n, ask, matched(ask, b), matched(ask, c), own_scored, scored))
     return pairs, baseline, candidate
 
 

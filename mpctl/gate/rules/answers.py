@@ -66,6 +66,8 @@ def _summary(check: AnswerCheck, name: AnswerRule, count: RuleCount) -> str:
     if count.p is not None and count.candidate:
         text += f"; {count.baseline} answers of the baseline and {count.candidate} of the candidate are invalid"
         text += f" (p = {count.p:.2g}, refused up to 0.005)"
+    if count.unread:
+        text += f"; {count.unread}"
     refuted = sum(f.rule is name and f.confirmed is False for f in check.findings)
     return f"{text}; {refuted} not confirmed by a second score" if refuted else text
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from mpctl import bounded, commands
+from mpctl import commands
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError, MpctlError
@@ -15,6 +15,7 @@ from mpctl.lab.drafts.card import CARD_FILE, Card, Target, card_of
 from mpctl.lab.drafts.heads import TrainedHeads, heads_of
 from mpctl.manifest import Service
 from mpctl.methods import Finding
+from mpctl.platform.checkpoints import Directory, read_json
 from mpctl.records import restored
 
 MADE = "made:"
@@ -88,7 +89,7 @@ def card_file(weights: Path) -> Path:
 
 def _read_card(path: Path) -> Card:
     try:
-        return restored(path, card_of, bounded.loads(path.read_bytes()), hint="")
+        return restored(path, card_of, read_json(Directory(path.parent), path.name) or {}, hint="")
     except (ValueError, MpctlError) as error:
         raise InputError(
             f"this is no card of a head: {error}", file=str(path), hint="take it away to go without its checks"

@@ -116,16 +116,14 @@ def _proposer(method: str, request: PlanRequest) -> tuple[int, Proposer]:
 def _conversations(
     source: Source | None, request: PlanRequest, logged: tuple[Transcript, ...]
 ) -> tuple[Conversation, ...]:
-    tokenizer: Tokenizer | None = None
-    conversations = []
-    for transcript in logged:
-        if transcript.tokens is not None:
-            conversations.append(Conversation(*transcript.tokens))
-            continue
-        tokenizer = tokenizer or _tokenizer(source, request)
-        messages = transcript.messages or ({"role": "user", "content": transcript.prompt},)
-        conversations.append(Conversation(tuple(tokenizer.prompt(messages)), tuple(tokenizer.text(transcript.answer))))
-    return tuple(conversations)
+    unread = [transcript for transcript in logged if transcript.tokens is None]
+    conversations = [
+        (transcript.messages or ({"role": "user", "content": transcript.prompt},), transcript.answer)
+        for transcript in unread
+    ]
+    tokens = iter(_tokenizer(source, request)(conversations) if unread else ())
+    rows = (transcript.tokens or next(tokens) for transcript in logged)
+    return tuple(Conversation(tuple(prompt), tuple(answer)) for prompt, answer in rows)
 
 
 def _tokenizer(source: Source | None, request: PlanRequest) -> Tokenizer:

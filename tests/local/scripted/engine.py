@@ -22,6 +22,7 @@ The environment variable SCRIPT changes it, as JSON:
 - ``queue_ms``: every request waits so long before it runs
 - ``prefill_ms``: the first token of a prompt that the prefix cache does not hold takes so much longer
 - ``saltless``: that cache ignores the salt of a request
+- ``finish``: the reason why a whole answer ends ("length"); a stream tells none
 - ``idless``: it returns no token ids and scores none, as behind some gateways; "answers": only answers come without
 
 A word is a token: with ``return_token_ids`` an answer has their ids, and ``prompt_logprobs`` finds every word of an
@@ -327,7 +328,7 @@ class Handler(BaseHTTPRequestHandler):
                 text = " ".join(word for _, step in steps for word in step)
                 content = {"message": {"role": "assistant", "content": text}} if chat else {"text": text}
                 ids = {"token_ids": ids_of(words), **certain(words)} if self.shows_ids(body) else {}
-                choice = {"index": 0, "finish_reason": "length", **content, **ids}
+                choice = {"index": 0, "finish_reason": self.model.script.get("finish", "length"), **content, **ids}
                 asked_ids = {"prompt_token_ids": actual_ids} if ids else {}
                 self.json({**self.head(body, chat=chat), "choices": [choice], "usage": usage, **asked_ids})
         finally:

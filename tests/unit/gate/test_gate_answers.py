@@ -29,6 +29,7 @@ from tests.simulation.answers import (
     Engine,
     ask_of,
     asks_of,
+    matched,
     rendered,
     repeats_of,
     simulated_pass,
@@ -217,13 +218,37 @@ CALL = '{"rows": [1], "checked": true, "state": "new"}'
 )
 def test_an_invalid_answer_is_of_one_kind(kind, changes, invalid):
     ask = ask_of(1, kind)
-    assert invalid_kinds(ask, answer(ask=ask, **changes)) == ({invalid} if invalid else set())
+    assert invalid_kinds(ask, matched(ask, answer(ask=ask, **changes))) == ({invalid} if invalid else set())
 
 
-def test_a_schema_with_a_foreign_reference_is_not_fetched():
-    schema = {"$ref": "http://127.0.0.1:1/schema.json"}
-    body = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
-    assert not invalid_kinds(replace(OWN, body=body), answer(text="{}"))
+ODD = {
+    "a search": {"tools": [{"type": "web_search"}]},
+    "a tool of a server": {
+        "tools": [{"type": "mcp", "server_label": "x"}, {"type": "custom", "custom": {"name": "y"}}]
+    },
+    "a function that is a text": {"tools": [{"type": "function", "function": "record"}]},
+    "a function without a name": {"tools": [{"type": "function", "function": {"parameters": {}}}]},
+    "a schema that is a text": {"response_format": {"type": "json_schema", "json_schema": "x"}},
+    "a schema that is a list": {"response_format": {"type": "json_schema", "json_schema": ["x"]}},
+    "a type that is a list": {"response_format": {"type": ["json_schema"]}},
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_request_that_mpctl_cannot_judge_is_judged_valid_and_ends_nothing(name):
+    pair = Pair(0, replace(OWN, body={**OWN.body, **ODD[name]}), answer(), answer())
+    assert not invalid_kinds(pair.ask, pair.candidate)
+    assert passed(pair).rules[AnswerRule.VALIDITY].candidate == 0
+
+
+def test_a_schema_that_cannot_be_read_is_named_with_its_request():
+    unread = Pair(7, OWN, answer(), answer(unread_schema="it refers to itself"))
+    text = passed(unread).rules[AnswerRule.VALIDITY].unread
+    assert text == "1 schemas cannot be read: request 7 (own): it refers to itself"
+
+
+def test_more_tokens_than_asked_for_are_a_fault():
+    assert invalid_kinds(OWN, answer(surplus=1)) == {Invalid.LONG}
 
 
 def test_invalid_answers_refuse_from_eight_against_none():

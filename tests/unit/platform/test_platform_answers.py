@@ -9,6 +9,7 @@ import pytest
 from mpctl.experiment.answers import Answer, Ask, Scored, ToolCall
 from mpctl.platform import answers
 from mpctl.rollout.ports import Endpoint
+from tests.unit.support.limits import MOST_MIB, Peak
 
 SECRET = "the user's own words"
 
@@ -224,3 +225,53 @@ def test_an_engine_that_tokenizes_nothing_leaves_answers_as_they_are(engine, res
     engine.respond = respond
     ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64)
     assert answers.tokenize(engine.endpoint, [ask], [Answer(text="a")], concurrency=1) == (Answer(text="a"),)
+
+
+def test_token_ids_beyond_those_that_were_asked_for_are_cut_and_counted(engine):
+    ids = list(range(100))
+    content = [{"token": f"token_id:{n}", "logprob": -0.1, "top_logprobs": top(**{str(n): -0.1})} for n in ids]
+    answer = ask_one(
+        engine,
+        lambda _: (
+            200,
+            json.dumps(
+                {
+                    "choices": [
+                        {
+                            "message": {"content": "text"},
+                            "token_ids": ids,
+                            "finish_reason": "length",
+                            "logprobs": {"content": content},
+                        }
+                    ]
+                }
+            ),
+        ),
+    )
+    assert (len(answer.ids), len(answer.logprobs), len(answer.best), answer.surplus) == (64, 64, 64, 36)
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_an_engine_that_answers_megabytes_takes_little_memory(engine, streamed):
+    """16 MiB of token ids for 96 tokens, in 16 answers."""
+    ids = "[" + "100000," * (16 * 2**20 // 7) + "1]"
+    body = f'{{"choices": [{{"index": 0, "{"delta" if streamed else "message"}": {{}}, "token_ids": {ids}}}]}}'
+    text = f"data: {body}\n\ndata: [DONE]\n\n" if streamed else body
+    engine.respond = lambda _: (200, text)
+    asks = [Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 96, stream=streamed)] * 16
+    peak = Peak()
+    received = answers.ask(engine.endpoint, asks, concurrency=4, salt="salt")
+    assert received == (Answer(error="no complete answer"),) * 16
+    assert peak.mebibytes() < 160  # of which the server's four copies of the text have two thirds
+
+
+@pytest.mark.parametrize(("ids", "error"), [(8000, ""), (20_000, "more prompt tokens than the request has characters")])
+def test_what_a_pass_keeps_of_the_largest_answers_has_a_bound(engine, ids, error):
+    """An engine that fills each answer with token ids of the prompt, which Python does not share."""
+    listed = "[" + "100000," * ids + "1]"
+    engine.respond = lambda _: (200, f'{{"prompt_token_ids": {listed}, "choices": [{{"message": {{}}}}]}}')
+    asks = [Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 96)] * 189
+    peak = Peak()
+    received = answers.ask(engine.endpoint, asks, concurrency=4, salt="salt")
+    assert {answer.error for answer in received} == {error}
+    assert peak.mebibytes() < MOST_MIB / 4

@@ -20,6 +20,7 @@ from mpctl.methods import build, preflight_findings
 from mpctl.methods.preflight.checks import match
 from mpctl.platform import checkpoints
 from mpctl.platform.checkpoints import Directory, Listing, read_checkpoint
+from tests.unit.support.limits import within_limits
 
 DEMO = Path(__file__).parents[3] / "scripts" / "demo_model" / "model"
 # A busy machine is slow; that is no finding.
@@ -442,6 +443,7 @@ def redirecting(location):
         server.shutdown()
 
 
+HELLO = [([{"role": "user", "content": "hello"}], "hello")]
 TEMPLATES = {
     "not closed": ("{% if %}", "Expected an expression"),
     "reads classes": ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
@@ -450,7 +452,16 @@ TEMPLATES = {
     "unknown names": ("{{ nothing.there }}", "undefined"),
     "a long range": ("{% for i in range(10**9) %}x{% endfor %}", "Range too big"),
     "loops": ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "longer than"),
-    "too much memory": ("{{ 'x' * 10**14 }}", "MemoryError"),
+    "too much memory": ("{{ 'x' * 10**14 }}", "memory"),
+    "a long text": ("{{ 'x' * 6000000000 }}", "memory"),
+    "a wide text": ("{{ 'x'|center(5000000000) }}", "memory"),
+    "a long list": ("{{ [0] * 1000000000 }}", "memory"),
+    "doubling": (
+        "{% set n = namespace(s='x') %}{% for i in range(40) %}{% set n.s = n.s ~ n.s %}{% endfor %}{{ n.s }}",
+        "memory",
+    ),
+    "a wide format": ("{{ '{:>5000000000}'.format(1) }}", "memory"),
+    "a wide percent format": ("{{ '%5000000000d'|format(1) }}", "memory"),
 }
 
 
@@ -458,21 +469,56 @@ TEMPLATES = {
 def test_a_chat_template_of_an_attacker_runs_nothing_and_is_refused_by_name(monkeypatch, tmp_path, name):
     pytest.importorskip("tokenizers", reason="comes with the local extra")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(checkpoints, "_RENDER_S", 0.5)
+    monkeypatch.setattr(checkpoints, "_TOKENS_S", 2.0)
     shutil.copy(DEMO / "tokenizer.json", tmp_path)
     template, why = TEMPLATES[name]
     (tmp_path / "chat_template.jinja").write_text(template)
-    with pytest.raises(InputError, match=f"the chat template cannot be used: .*{why}"):
-        checkpoints.of_directory(tmp_path).prompt([{"role": "user", "content": "hello"}])
+    with within_limits(), pytest.raises(InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"):
+        checkpoints.of_directory(tmp_path)(HELLO)
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.parametrize("text", ["x", "{}", '{"a":' * 100_000, '{"model": {"type": "BPE", "vocab": 5}}'])
-def test_a_tokenizer_of_an_attacker_is_refused_by_name(tmp_path, text):
+def with_parts(**parts):
+    """The demo's tokenizer with other parts."""
+    return json.dumps({**json.loads((DEMO / "tokenizer.json").read_text()), **parts})
+
+
+def replacing(times):
+    return {"type": "Replace", "pattern": {"String": "e"}, "content": "e" * times}
+
+
+TOKENIZERS = {
+    "no JSON": ("x", "expected"),
+    "empty": ("{}", "Model missing"),
+    "deep": ('{"a":' * 100_000, "expected"),
+    "another form": ('{"model": {"type": "BPE", "vocab": 5}}', "expected a map"),
+    "replacements of replacements": (
+        lambda: with_parts(normalizer={"type": "Sequence", "normalizers": [replacing(100)] * 5}),
+        "longer than|512 MiB",
+    ),
+    "a regular expression without an end": (
+        lambda: with_parts(
+            pre_tokenizer={
+                "type": "Split",
+                "pattern": {"Regex": "(a|a?)+$"},
+                "behavior": "Isolated",
+                "invert": False,
+            }
+        ),
+        "longer than|panic|retry|Onig|called",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_a_tokenizer_of_an_attacker_is_refused_by_name(monkeypatch, tmp_path, name):
     pytest.importorskip("tokenizers", reason="comes with the local extra")
-    (tmp_path / "tokenizer.json").write_text(text)
-    with pytest.raises(InputError, match="is no tokenizer"):
-        checkpoints.of_directory(tmp_path)
+    monkeypatch.setattr(checkpoints, "_TOKENS_S", 2.0)
+    text, why = TOKENIZERS[name]
+    (tmp_path / "tokenizer.json").write_text(text if isinstance(text, str) else text())
+    conversations = [([{"role": "user", "content": "a" * 40 + "!"}], "hello")]
+    with within_limits(), pytest.raises(InputError, match=f"{tmp_path}.* cannot be used for conversation 1: .*({why})"):
+        checkpoints.of_directory(tmp_path)(conversations)
 
 
 def test_a_tokenizer_of_any_size_is_not_read(tmp_path):
@@ -481,3 +527,40 @@ def test_a_tokenizer_of_any_size_is_not_read(tmp_path):
         file.truncate(2**40)
     with pytest.raises(InputError, match="larger than 64 MiB"):
         checkpoints.of_directory(tmp_path)
+
+
+def header_file(folder, header):
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+
+
+@pytest.mark.parametrize("entry", [b'"%d":{}', b'"%d":{"shape":[]}', b'"%d":[[],[],[],[],[],[],[],[],[],[],[],[]]'])
+def test_a_header_of_an_attacker_takes_little_time_and_memory(tmp_path, entry):
+    """Just below and above the limit of a header."""
+    header = b"{" + b",".join(entry % n for n in range(7 * 2**20 // (len(entry) + 5))) + b"}"
+    header_file(tmp_path, header)
+    with within_limits(), suppress(InputError):
+        checkpoints.read_model(tmp_path)
+    header_file(tmp_path, header + b" " * 2**21)
+    with pytest.raises(InputError, match=r"model.safetensors: is no safetensors file: a header of \d+ bytes"):
+        checkpoints.read_model(tmp_path)
+
+
+def test_headers_of_many_files_have_one_limit(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    for number in range(9):
+        header = b"{}" + b" " * (4 * 2**20)
+        (tmp_path / f"model-{number}.safetensors").write_bytes(len(header).to_bytes(8, "little") + header)
+    with pytest.raises(InputError, match="with those of other files"):
+        checkpoints.read_model(tmp_path)
+
+
+def test_a_file_of_too_many_values_is_refused_before_it_is_parsed(tmp_path):
+    (tmp_path / "config.json").write_text("[" + "[]," * 5_000_000 + "[]]")
+    with within_limits(), pytest.raises(InputError, match=r"config.json: has more than 4,000,000 values"):
+        checkpoints.read_model(tmp_path)
+
+
+def test_a_size_of_too_many_digits_is_refused_with_its_line():
+    with pytest.raises(InputError, match=r"files.txt:2: a size of 5000 digits"):
+        checkpoints.Listing(f"5 a\n{'9' * 5000} b\n", "files.txt")

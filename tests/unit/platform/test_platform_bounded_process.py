@@ -1,0 +1,85 @@
+"""Schemas of users' requests are matched in a child process: the attacks cost a limited time and memory, and every
+other schema of the same pass is matched."""
+
+import json
+import resource
+
+import pytest
+
+from mpctl.experiment.answers import Answer, Ask, ToolCall
+from mpctl.platform.answers import match_schemas
+from mpctl.platform.bounded_process import Unread, run_each
+from tests.unit.support.limits import MOST_MIB, within_limits
+
+LEVELS = 22
+TWO_REFERENCES = {
+    f"level{n}": {"anyOf": [{"$ref": f"#/$defs/level{n - 1}"}] * 2} if n else {"type": "string"}
+    for n in range(LEVELS + 1)
+}
+ATTACKS = {
+    "pattern": ({"pattern": "^(a+)+$"}, "a" * 32 + "!", "longer than 1 s"),
+    "patternProperties": ({"patternProperties": {"^(a+)+$": {}}}, {"a" * 32 + "!": 1}, "longer than 1 s"),
+    "two references on each of 22 levels": (
+        {"$defs": TWO_REFERENCES, "$ref": f"#/$defs/level{LEVELS}"},
+        5,
+        "longer than 1 s",
+    ),
+    "uniqueItems": ({"uniqueItems": True}, [{"a": n} for n in range(4000)], "longer than 1 s"),
+    "a cycle": ({"$ref": "#"}, 1, "refers to itself"),
+    "a longer cycle": (
+        {"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}, "$ref": "#/$defs/a"},
+        1,
+        "itself",
+    ),
+    "a text": ("words of a user", 1, "no JSON schema"),
+    "a list": ([], 1, "no JSON schema"),
+    "a type that is none": ({"type": "words of a user"}, 1, "no JSON schema"),
+    "a reference to a server": ({"$ref": "http://127.0.0.1:1/schema.json"}, 1, "no JSON schema"),
+}
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_schema_of_an_attacker_is_named_and_the_others_are_matched(name):
+    schema, document, reason = ATTACKS[name]
+    items = [
+        (json.dumps({"type": "integer"}), ["1", '"x"', "{"]),
+        (json.dumps(schema), [json.dumps(document)]),
+        (json.dumps({"type": "object"}), ["{}"]),
+    ]
+    with within_limits():
+        first, attack, last = run_each("schemas", items, item_s=1.0, whole_s=10.0)
+    assert (first, last) == ([True, False, False], [True])
+    assert isinstance(attack, Unread) and reason in attack.reason
+    assert "words of a user" not in attack.reason
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024 < MOST_MIB
+
+
+def test_all_schemas_of_a_pass_have_one_deadline():
+    slow = (json.dumps({"pattern": "^(a+)+$"}), [json.dumps("a" * 32 + "!")])
+    with within_limits():
+        results = run_each("schemas", [slow] * 20, item_s=1.0, whole_s=3.0)
+    assert {type(result) for result in results} == {Unread} and len(results) == 20
+    assert results[-1].reason == "all take longer than 3 s"
+
+
+def ask_of(kind, schema, **body):
+    return Ask(
+        kind, {"messages": [], "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}, **body}, 9
+    )
+
+
+def test_answers_are_matched_with_the_schemas_of_their_requests():
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+    calls = Ask("tools", {"messages": [], "tools": [tool, {"type": "web_search"}]}, 9)
+    called = [Answer(tool_calls=(ToolCall("f", text), ToolCall("search", "words"))) for text in ("{}", "5")]
+    rows = [
+        (ask_of("json", {"type": "integer"}), Answer(text="1")),
+        (ask_of("json", {"type": "integer"}), Answer(text="x")),
+        (ask_of("own", {"$ref": "#"}), Answer(text="1")),
+        (ask_of("json", {"type": "integer"}), Answer(text="x", finish="length")),
+        *((calls, answer) for answer in called),
+    ]
+    matched = match_schemas([ask for ask, _ in rows], [answer for _, answer in rows])
+    assert [answer.document_fits for answer in matched] == [True, False, True, True, True, True]
+    assert [answer.arguments_fit for answer in matched] == [True] * 5 + [False]
+    assert [bool(answer.unread_schema) for answer in matched] == [False, False, True, False, False, False]
