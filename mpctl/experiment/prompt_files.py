@@ -22,7 +22,7 @@ from mpctl.errors import InputError
 
 CHAT = "\x1echat "
 _AT_ONCE = 8
-_LEVELS = 100  # of a request; the deepest schema of a tool seen has 20
+_LEVELS = 100  # of nesting in a request; what reads it later recurses
 _NAMED = 4  # faults of a file that are named besides the first
 _NESTED = ("request", "body", "request_body")  # where logs of gateways and servers keep what was sent
 _ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "function": "tool"}
@@ -84,26 +84,29 @@ def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
 def _sessions(text: str, file: str) -> list[tuple[str, list[str]]]:
     sessions: list[tuple[str, list[str]]] = []
     faults: list[InputError] = []
+    hidden = 0  # an error holds its frames: a file of nothing but faults would take seconds
     for line, record in _records(text, file):
         try:
             sessions.append(_session(record(), file, line))
         except InputError as error:
-            faults.append(error)
+            if len(faults) <= _NAMED:
+                faults.append(error)
+            else:
+                hidden += 1
     if faults:
-        raise _joined(faults)
+        raise _joined(faults, hidden)
     if not sessions:
         raise InputError("holds no prompts", file=file, hint=_HINT)
     return sessions
 
 
-def _joined(faults: Sequence[InputError]) -> InputError:
-    """The first fault of a file, with the lines of the others."""
+def _joined(faults: Sequence[InputError], hidden: int) -> InputError:
+    """The first fault of a file, with the lines of the others and the number of those that are hidden."""
     first, *others = faults
     if not others:
         return first
-    named = "; ".join(f"line {fault.line}: {fault.reason}" for fault in others[:_NAMED])
-    hidden = len(others) - _NAMED
-    reason = f"{first.reason}; {named}" + (f"; and {hidden} more" if hidden > 0 else "")
+    named = "; ".join(f"line {fault.line}: {fault.reason}" for fault in others)
+    reason = f"{first.reason}; {named}" + (f"; and {hidden} more" if hidden else "")
     return InputError(reason, file=first.file, line=first.line, field=first.field, hint=first.hint)
 
 

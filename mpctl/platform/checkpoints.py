@@ -25,13 +25,13 @@ from mpctl.platform import http
 from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.platform.http import NoAnswer, read_limited
 
-# Limits of safetensors headers. A tensor takes 100 to 150 bytes: Kimi K2, with 384 experts in each of 60 layers, has
-# 140,000 in 62 files, 21 MB in all. The format itself allows 100 MB a file, of which JSON makes gigabytes.
+# Limits of safetensors headers. A tensor takes 100 to 150 bytes: 384 experts in each of 60 layers, three matrices with
+# scales each, are 140,000 tensors and 21 MB in all files. The format allows 100 MB a file, of which JSON makes gigabytes.
 _HEADER_BYTES = 8 * bounded.MEBIBYTE  # of one file
 _HEADERS_BYTES = 32 * bounded.MEBIBYTE  # of all files of a checkpoint
 _TENSORS = 400_000  # of a checkpoint
 _FILE_BYTES = 64 * bounded.MEBIBYTE  # of one file; the largest tokenizer.json seen is about 33 MB
-_VALUES = 4_000_000  # in one JSON file; Gemma's tokenizer.json has 2.3 million
+_VALUES = 4_000_000  # in one JSON file; 262,144 tokens and 515,000 merges, as Gemma has, are 2.3 million
 
 
 class Files(Protocol):

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from tests.fuzz import foreign
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import CORPUS, TARGETS
 
@@ -37,3 +38,11 @@ def test_nothing_hostile_gets_past_a_parser(name):
         except Exception as error:  # noqa: BLE001  whatever it is, it got past the parser
             pytest.fail(f"input {number} of {name}: {data[:2000]!r}\n{type(error).__name__}: {error}")
         assert time.perf_counter() - began < LONGEST_S, data[:2000]
+
+
+@pytest.mark.parametrize("kind", foreign.READERS)
+def test_generated_input_of_an_attacker_ends_no_reader(kind):
+    """``scripts/foreign-table`` does the same with 10,000."""
+    faults, longest = foreign.run(kind, 60, seed="unit")
+    assert not faults
+    assert longest < foreign.LONGEST_S
