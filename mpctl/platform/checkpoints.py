@@ -26,7 +26,8 @@ from mpctl.platform.bounded_process import Unread, run_each
 from mpctl.platform.http import NoAnswer, read_limited
 
 # Limits of safetensors headers. A tensor takes 100 to 150 bytes: 384 experts in each of 60 layers, three matrices with
-# scales each, are 140,000 tensors and 21 MB in all files. The format allows 100 MB a file, of which JSON makes gigabytes.
+# scales each, are 140,000 tensors and 21 MB in all files. The format allows 100 MB a file: gigabytes
+# as JSON.
 _HEADER_BYTES = 8 * bounded.MEBIBYTE  # of one file
 _HEADERS_BYTES = 32 * bounded.MEBIBYTE  # of all files of a checkpoint
 _TENSORS = 400_000  # of a checkpoint

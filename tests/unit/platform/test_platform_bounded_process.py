@@ -3,6 +3,7 @@ other schema of the same pass is matched."""
 
 import json
 import resource
+import socket
 
 import pytest
 
@@ -83,3 +84,15 @@ def test_answers_are_matched_with_the_schemas_of_their_requests():
     assert [answer.document_fits for answer in matched] == [True, False, True, True, True, True]
     assert [answer.arguments_fit for answer in matched] == [True] * 5 + [False]
     assert [bool(answer.unread_schema) for answer in matched] == [False, False, True, False, False, False]
+
+
+def test_no_reference_of_a_schema_is_fetched(tmp_path):
+    (tmp_path / "schema.json").write_text('{"type": "string"}')
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        places = (f"http://127.0.0.1:{server.getsockname()[1]}/schema.json", f"file://{tmp_path}/schema.json")
+        items = [(json.dumps({key: place}), ["1"]) for place in places for key in ("$ref", "$schema", "$dynamicRef")]
+        results = run_each("schemas", items, item_s=1.0, whole_s=10.0)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert not [result for result in results if result == [False]]
