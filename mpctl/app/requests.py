@@ -208,12 +208,6 @@ class MeasurementRequest:
         metavar="FILE",
         help="Traffic classes of one file, by category or kind; each share is its part of the requests.",
     )
-    datasets: tuple[str, ...] = _measurement(
-        "--dataset",
-        multiple=True,
-        metavar="NAME=DATASET:PATH[:SHARE]",
-        help="Traffic class that vLLM's bench client loads: sharegpt:FILE, hf:openai/gsm8k, ...",
-    )
     contexts: tuple[int, ...] = _measurement(
         "--contexts",
         type=Contexts(),
@@ -282,23 +276,11 @@ class MeasurementRequest:
         default="auto",
         help="Where the load client runs: a Job in the cluster or this machine.",
     )
-    load_pods: int | None = _measurement(
-        "--load-pods",
-        type=Whole(1, 99),
-        metavar="N",
-        help="Pods of the Job that share the requests of a block (default: 1).",
-    )
     accepted_differences: tuple[str, ...] = _measurement(
         "--accept-difference",
         multiple=True,
         metavar="NAME",
         help="Measure although the arms differ in this: model, device, engine version, --FLAG ...; repeatable.",
-    )
-    calibrate: bool = _measurement(
-        "--calibrate/--no-calibrate",
-        type=bool,
-        default=True,
-        help="Check the load client against a server of known timing first.",
     )
     policy: str | None = option(
         "--policy",

@@ -1,8 +1,8 @@
-"""A block: a slice of prompts sent to one arm, by ``vllm bench serve``'s report and the engine's counters.
+"""A block: a slice of prompts sent to one arm, by the load client's times and the engine's counters.
 
 Tokens come from the server's usage record; the gate compares their sum with the engine's own counter. Stream chunks are
-never counted: a chunk carries several tokens under speculation, and a busy client merges chunks. The client's own JSON
-is stored without its texts, and corrected where it is known to be wrong.
+never counted: a chunk carries several tokens under speculation, and a busy client merges chunks. What the client timed
+is stored without its texts.
 """
 
 from __future__ import annotations
@@ -10,14 +10,11 @@ from __future__ import annotations
 import base64
 import gzip
 import hashlib
-import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
-from datetime import datetime
 from typing import Any
 
-from mpctl import bounded
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.records import Record, decode, form
@@ -25,50 +22,55 @@ from mpctl.records import Record, decode, form
 _ENCODING = "gzip+base64"
 
 
-_TEXTS = ("generated_texts", "token_ids", "errors")  # answers, and messages that may repeat a prompt
+@dataclass(frozen=True)
+class StreamedRequest:
+    """A request as the load client timed it. ``prompt_ids`` and ``ids``: tokens of prompt and answer, if reported."""
+
+    ttft_s: float  # from the moment it was due to the first part of its answer; 0 without one
+    held_s: float  # part of that time in which the client held it back
+    gaps_s: tuple[float, ...]  # between the parts of the answer
+    tokens: int  # by the usage record
+    text: str
+    error: str
+    prompt_ids: tuple[int, ...] = ()
+    ids: tuple[int, ...] = ()
 
 
-def pack(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a small JSON object that holds a large one. Texts are left out: they may be users'; a block has their
-    digests."""
-    figures = {key: value for key, value in result.items() if key not in _TEXTS}
-    data = gzip.compress(json.dumps(figures).encode(), mtime=0)
-    return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
+@dataclass(frozen=True)
+class LoadResult:
+    """What the load client timed of a block: when it started (ISO 8601), and its requests in their order."""
 
+    started: str
+    duration_s: float
+    requests: tuple[StreamedRequest, ...]
 
-def unpack(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the object that :func:`pack` was given.
+    @classmethod
+    def read(cls, record: object) -> LoadResult:
+        """Read what the load client returns.
 
-    Raises:
-        ValueError: the record is damaged.
-    """
-    if record.get("encoding") != _ENCODING:
-        raise ValueError(f"encoding is {record.get('encoding')!r}, not {_ENCODING}")
-    loaded = bounded.loads(bounded.gunzip(base64.b64decode(record["data"], validate=True)))
-    if not isinstance(loaded, dict):
-        raise ValueError(f"holds no JSON object but a {type(loaded).__name__}")
-    return loaded
+        Raises:
+            BlockError: a field is missing or of another type.
+        """
+        import msgspec
 
+        try:
+            return msgspec.convert(record, cls)
+        except msgspec.ValidationError as error:
+            raise BlockError(f"the load client's result: {error}") from error
 
-def corrected(result: Mapping[str, Any], cell: Cell) -> dict[str, Any]:
-    """Return the result with times that begin when a request was due.
+    @property
+    def chunks(self) -> int:
+        """Number of parts of answers that arrived."""
+        return sum(1 + len(request.gaps_s) for request in self.requests if request.ttft_s)
 
-    The client starts its clock when it sends. In an open loop with a limit in flight it may hold a request back before
-    that, and a user would wait: the time is added to the time to first token, as vLLM's own
-    ``e2els_including_queue`` does for whole requests. In a closed loop nothing is added.
-    """
-    waits = held(result, cell)
-    return {**result, "ttfts": [t + w for t, w in zip(result["ttfts"], waits, strict=True)]} if waits else dict(result)
+    def packed(self) -> dict[str, Any]:
+        """Return a small JSON object with the times. Texts are left out: they may be users'; a block has their
+        digests."""
+        import msgspec
 
-
-def held(result: Mapping[str, Any], cell: Cell) -> list[float]:
-    """Return how long the client held each request back after it was due, s; empty in a closed loop or if unknown."""
-    waits, ttfts = result.get("queue_times"), result.get("ttfts")
-    if cell.rate is None or not isinstance(waits, list) or not isinstance(ttfts, list) or len(waits) != len(ttfts):
-        return []
-    if not all(isinstance(value, int | float) for value in (*waits, *ttfts)):
-        return []
-    return [max(w, 0.0) for w in waits]
+        rows = [(r.ttft_s, r.held_s, r.gaps_s, r.tokens) for r in self.requests]
+        data = gzip.compress(msgspec.json.encode(rows), mtime=0)
+        return {"encoding": _ENCODING, "data": base64.b64encode(data).decode()}
 
 
 BASELINE, CANDIDATE = "baseline", "candidate"  # the arms
@@ -76,7 +78,7 @@ SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times sta
 
 
 class BlockError(ValueError):
-    """A bench result that cannot be used; the message says which field."""
+    """A result of the load client that cannot be used; the message says which field."""
 
 
 @dataclass(frozen=True)
@@ -194,9 +196,9 @@ class Block(Record):
         return self
 
     @classmethod
-    def from_bench(
+    def of(
         cls,
-        result: dict[str, Any],
+        result: LoadResult,
         *,
         arm: str,
         cell: Cell,
@@ -205,35 +207,32 @@ class Block(Record):
         before: Counters,
         after: Counters,
     ) -> Block:
-        """Read the JSON that ``vllm bench serve --save-detailed`` wrote for ``prompts``, sent in this order, with times
-        already corrected by :func:`mpctl.experiment.block.corrected`.
+        """Return what was measured of ``prompts``, sent in this order.
 
         Raises:
-            BlockError: a per-request list is missing, of another length than the prompts, or a time or the
-                date cannot be read.
+            BlockError: there is not one request per prompt, or a figure cannot have been measured.
             CounterError: the counters around the block cannot be differenced.
         """
-        lists = {key: _list(result, key) for key in _DETAIL}
-        if len({len(v) for v in lists.values()}) != 1:
-            lengths = {k: len(v) for k, v in lists.items()}
-            raise BlockError(f"bench result: per-request lists of different length {lengths}")
-        if len(lists["errors"]) != len(prompts):
-            raise BlockError(f"bench result: {len(lists['errors'])} requests, {len(prompts)} prompts were sent")
-        rows = zip(*lists.values(), prompts, strict=True)
-        duration = result.get("duration") or 0.0
-        if not _is_number(duration) or not math.isfinite(duration) or duration <= 0:
-            raise BlockError(f"bench result: duration is {duration}")
-        waits = [w for w, error in zip(held(result, cell), lists["errors"], strict=False) if not error]
+        requests = result.requests
+        if len(requests) != len(prompts):
+            raise BlockError(f"the load client reports {len(requests)} requests, {len(prompts)} prompts were sent")
+        try:
+            for number, request in enumerate(requests, start=1):
+                require_figures(f"request {number}", (request.ttft_s, request.held_s, request.gaps_s, request.tokens))
+            require_figures("duration_s", result.duration_s or -1.0)  # none takes no time
+        except ValueError as error:
+            raise BlockError(f"the load client's result: {error}") from error
+        held = [1000.0 * request.held_s for request in requests if not request.error]
         return cls(
             arm=arm,
             cell=cell,
             repeat=repeat,
-            held_ms=1000.0 * math.fsum(waits) / len(waits) if waits else 0.0,
-            started=_started(result),
-            duration_s=duration,
-            samples=tuple(_sample(*row) for row in rows),
+            held_ms=math.fsum(held) / len(held) if held and cell.rate is not None else 0.0,
+            started=result.started,
+            duration_s=result.duration_s,
+            samples=tuple(map(_sample, requests, prompts)),
             window=Window.between(before, after),
-            step_ms=_steps(lists["itls"]),
+            step_ms=_steps([gap for request in requests for gap in request.gaps_s]),
         )
 
 
@@ -261,54 +260,16 @@ def require_figures(where: str, value: Any) -> None:
 _SMALLEST = 1e-12  # above zero, of anything that is counted or timed; quotients of such figures stay finite
 _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures stay finite
 _REPEATED = 24  # characters of a prompt in a message that are no coincidence
-_DETAIL = ("ttfts", "itls", "output_lens", "generated_texts", "errors")
 
 
-def _list(result: dict[str, Any], key: str) -> list[Any]:
-    value = result.get(key)
-    if not isinstance(value, list):
-        raise BlockError(f"bench result: {key} is missing; was it run with --save-detailed")
-    for number, item in enumerate(value):
-        if not _FORM[key](item):
-            raise BlockError(f"bench result: {key}[{number}] is {item!r:.60}")
-    return value
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LARGEST
-
-
-def _is_text(value: object) -> bool:
-    return value is None or isinstance(value, str)
-
-
-_FORM: dict[str, Callable[[Any], bool]] = {
-    "ttfts": _is_number,
-    "itls": lambda value: isinstance(value, list) and all(map(_is_number, value)),
-    "output_lens": lambda value: value is None or (_is_number(value) and value == int(value)),
-    "generated_texts": _is_text,
-    "errors": _is_text,
-}
-
-
-def _started(result: dict[str, Any]) -> str:
-    """Start time of the client, with a zone: it writes local time without one, to the second (``20261121-045846``)."""
-    try:
-        return datetime.fromisoformat(str(result.get("date"))).astimezone().isoformat()
-    except ValueError as error:
-        raise BlockError(f"bench result: date is {result.get('date')!r}") from error
-
-
-def _sample(ttft: float, itls: list[float], tokens: int, text: str, error: str, prompt: str) -> Sample:
-    digest = hashlib.sha256((text or "").encode(errors="surrogatepass")).hexdigest()
+def _sample(request: StreamedRequest, prompt: str) -> Sample:
+    digest = hashlib.sha256(request.text.encode(errors="surrogatepass")).hexdigest()
     name = prompt_digest(prompt)
-    if error or not tokens:
-        lines = (error or "").strip().splitlines() or ["no output"]
+    if request.error or not request.tokens:
+        lines = request.error.strip().splitlines() or ["no output"]
         return Sample(None, None, 0, digest, _without_prompt(lines[-1], prompt)[:300], name)
-    total = ttft + math.fsum(itls)  # the intervals telescope, whatever the chunks were
-    if not math.isfinite(total):
-        raise BlockError(f"bench result: a request took {total} s")
-    return Sample(1000.0 * ttft, 1000.0 * total, int(tokens), digest, prompt=name)
+    total_s = request.ttft_s + math.fsum(request.gaps_s)  # the gaps telescope, whatever the chunks were
+    return Sample(1000.0 * request.ttft_s, 1000.0 * total_s, request.tokens, digest, prompt=name)
 
 
 def _without_prompt(message: str, prompt: str) -> str:
@@ -324,11 +285,10 @@ def prompt_digest(prompt: str) -> str:
     return hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest()[:12]
 
 
-def _steps(itls: list[list[float]]) -> tuple[float, float, float] | None:
-    gaps = [gap for request in itls for gap in request]
-    if not gaps:
+def _steps(gaps_s: list[float]) -> tuple[float, float, float] | None:
+    if not gaps_s:
         return None
     import numpy as np
 
-    p50, p90, p99 = 1000.0 * np.percentile(gaps, (50, 90, 99))
+    p50, p90, p99 = 1000.0 * np.percentile(gaps_s, (50, 90, 99))
     return float(p50), float(p90), float(p99)

@@ -13,12 +13,12 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mpctl.errors import MpctlError
+from mpctl.experiment.block import LoadResult
 from mpctl.experiment.run import Calibration
 
-_FILLED_S = 3.0
+_FILLED_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,69 +49,61 @@ class Pace:
 def describe(calibration: Calibration) -> str:
     """Return the calibration in one sentence."""
     c = calibration
-    shared = f" from {c.pods} pods" if c.pods > 1 else ""
     return (
         f"the load client adds {c.p50_ms:.1f} ms at p50, {c.p99_ms:.1f} ms at p99 "
-        f"({c.requests} requests, {c.concurrency} at once{shared})"
+        f"({c.requests} requests, {c.concurrency} at once)"
     )
 
 
-def saturation(calibration: Calibration | None, result: Mapping[str, Any]) -> str:
-    """The reason why a block needs more clients than it had, with their number; empty without one."""
-    chunks = sum(1 + len(itls) for itls in result.get("itls") or ())
-    per_s = chunks / (result.get("duration") or math.inf)
-    if calibration is None or (needed := calibration.needed_pods(per_s)) == calibration.pods:
+def saturation(calibration: Calibration | None, result: LoadResult) -> str:
+    """Return why a block is more than the load client can read, empty if it is not."""
+    chunks_per_s = result.chunks / result.duration_s
+    if calibration is None or not calibration.limits(chunks_per_s):
         return ""
     return (
-        f"the load client is saturated: {per_s:.0f} chunks per second arrive, and it reads "
-        f"{calibration.chunks_per_s:.0f} at most; in a cluster, --load job --load-pods {needed} shares the load"
+        f"the load client is saturated: {chunks_per_s:.0f} chunks per second arrive, and it reads "
+        f"{calibration.chunks_per_s:.0f} at most; lower --concurrency or --rate"
     )
 
 
 def requests_for(concurrency: int, pace: Pace) -> int:
-    """Return the number of requests that fill about three seconds: at most 400, but at least eight per request in
+    """Return the number of requests that fill about a second: at most 400, but at least eight per request in
     flight."""
     return max(min(int(concurrency * _FILLED_S / pace.request_s), 400), 8 * concurrency)
 
 
-def calibrate(
-    result: Mapping[str, Any], truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int, *, pods: int = 1
-) -> Calibration:
+def calibrate(result: LoadResult, truth: Sequence[Mapping[str, float]], pace: Pace, concurrency: int) -> Calibration:
     """Compare the client's times with the server's: at each quantile the larger error of TTFT and whole time.
 
-    ``result``: the bench client's JSON. ``truth``: one record per request the server answered, in any order, with
-    ``number`` (which request it was), ``first_s`` and ``last_s`` from the moment the request had arrived to the moment
-    its first and its last chunk were sent.
+    ``truth``: one record per request the server answered, in any order, with ``number`` (which request it was),
+    ``first_s`` and ``last_s`` from the moment the request had arrived to the moment its first and its last chunk were
+    sent.
 
     Raises:
         MpctlError: requests failed or are missing, or the client counted other tokens than were sent.
     """
-    failed = [str(e) for e in result.get("errors", ()) if e]
+    requests = result.requests
+    failed = [request.error for request in requests if request.error]
     if failed:
-        raise MpctlError(f"{len(failed)} calibration requests failed; first: {failed[0].strip().splitlines()[-1]}")
+        raise MpctlError(f"{len(failed)} calibration requests failed; first: {failed[0]}")
     by_number = {int(t["number"]): t for t in truth}
-    ttfts, itls, tokens = (result.get(key) or [] for key in ("ttfts", "itls", "output_lens"))
-    if not len(ttfts) == len(itls) == len(tokens) == len(by_number) > 0:
-        raise MpctlError(f"the load client reported {len(ttfts)} requests, the server answered {len(by_number)}")
-    wrong = sorted({int(t) for t in tokens} - {pace.tokens})
+    if not len(requests) == len(by_number) > 0:
+        raise MpctlError(f"the load client reported {len(requests)} requests, the server answered {len(by_number)}")
+    wrong = sorted({request.tokens for request in requests} - {pace.tokens})
     if wrong:
-        raise MpctlError(
-            f"the load client counts {wrong[0]} tokens where {pace.tokens} were sent, {pace.per_chunk} in a chunk",
-            hint="it counts stream chunks; its TPOT and throughput are wrong under speculation",
-        )
+        raise MpctlError(f"the load client counts {wrong[0]} tokens, the server sent {pace.tokens}")
     first: list[float] = []
     whole: list[float] = []
-    for number, (ttft, intervals) in enumerate(zip(ttfts, itls, strict=True)):
-        first.append(1000.0 * (ttft - by_number[number]["first_s"]))
-        whole.append(1000.0 * (ttft + math.fsum(intervals) - by_number[number]["last_s"]))
+    for number, request in enumerate(requests):
+        first.append(1000.0 * (request.ttft_s - by_number[number]["first_s"]))
+        whole.append(1000.0 * (request.ttft_s + math.fsum(request.gaps_s) - by_number[number]["last_s"]))
     return Calibration(
         p50_ms=max(_quantile(first, 0.5), _quantile(whole, 0.5)),
         p99_ms=max(_quantile(first, 0.99), _quantile(whole, 0.99)),
         requests=len(first),
         concurrency=concurrency,
-        slowdown=max(float(result.get("duration") or 0.0) / _shortest_s(len(first), pace, concurrency), 1.0),
-        pods=pods,
-        chunks_per_s=len(first) * pace.chunks / float(result.get("duration") or math.inf),
+        slowdown=max(result.duration_s / _shortest_s(len(first), pace, concurrency), 1.0),
+        chunks_per_s=len(first) * pace.chunks / result.duration_s,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from mpctl.experiment.answers import Answer, Ask, Pair
 from mpctl.experiment.arm import NO_TEXT
-from mpctl.experiment.block import Block, Sample
+from mpctl.experiment.block import Block, LoadResult, Sample
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.prompt_files import body_of
 
@@ -30,15 +30,14 @@ class RoundAnswers:
 
     _received: dict[_Key, list[_Received]] = field(default_factory=dict)
 
-    def keep(self, block: Block, result: Mapping[str, Any]) -> None:
+    def keep(self, block: Block, result: LoadResult) -> None:
         """Keep the answers of a block. Ids count where they are as many as the tokens that the engine reports."""
-        rows, texts = result.get("token_ids") or (), result.get("generated_texts") or ()
-        received = [_Received(text=text or "") for text in texts]
-        for number, (row, sample) in enumerate(zip(rows, block.samples, strict=False)):
-            prompt_ids, ids = (tuple(map(int, part)) for part in row)
-            if prompt_ids and len(ids) == sample.tokens:
-                received[number] = _Received(prompt_ids, ids)
-        self._received[block.arm, block.cell.key, block.repeat] = received
+        self._received[block.arm, block.cell.key, block.repeat] = [
+            _Received(request.prompt_ids, request.ids)
+            if request.prompt_ids and len(request.ids) == sample.tokens
+            else _Received(text=request.text)
+            for request, sample in zip(result.requests, block.samples, strict=True)
+        ]
 
     def rounds(self, cell: Cell) -> list[int]:
         """Return the numbers of the cell's rounds of which answers wait for the other arm's."""

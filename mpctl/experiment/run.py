@@ -6,7 +6,6 @@ runs make one run, if they were measured alike.
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -104,24 +103,23 @@ class PromptSet:
 @dataclass(frozen=True)
 class Calibration(Record):
     """The load client's own error in ms, measured against a server of known timing: at the median and at the 99th
-    percentile over ``requests``, ``concurrency`` at once, shared by ``pods`` clients. ``slowdown``: the time it took
-    over the server's own, which is far faster than an engine; a client that is busy all the time takes longer, and
-    reads ``chunks_per_s`` at most."""
+    percentile over ``requests``, ``concurrency`` at once. ``slowdown``: the time it took over the server's own, which
+    is far faster than an engine; a client that is busy all the time takes longer, and reads ``chunks_per_s`` at
+    most."""
+
+    GONE = frozenset({"pods"})
 
     p50_ms: float
     p99_ms: float
     requests: int
     concurrency: int
     slowdown: float = 1.0
-    pods: int = 1
     chunks_per_s: float = 0.0
 
-    def needed_pods(self, chunks_per_s: float) -> int:
-        """Number of clients that read so many chunks per second while at most four fifths busy; as many as there are
-        where the calibration did not find their limit."""
-        if self.slowdown <= _SATURATED or not self.chunks_per_s:
-            return self.pods
-        return max(self.pods, math.ceil(self.pods * chunks_per_s / (_BUSY * self.chunks_per_s)))
+    def limits(self, chunks_per_s: float) -> bool:
+        """Return whether the client is more than four fifths busy with so many chunks per second; False where the
+        calibration did not find its limit."""
+        return self.slowdown > _SATURATED and 0 < _BUSY * self.chunks_per_s < chunks_per_s
 
 
 def _arm_records(arms: Mapping[str, ArmConditions]) -> dict[str, Any]:
@@ -180,6 +178,7 @@ class Run:
     accepted: tuple[str, ...] = ()  # names of differences between the arms that are part of the change
     earlier: int = 0  # measurements of the same pair that did not promote
     bursts: Mapping[str, Burst] = field(default_factory=dict)  # by class of traffic, of requests before the rounds
+    client: str = ""  # the load client with its version
 
     @property
     def cells(self) -> tuple[Cell, ...]:

@@ -123,9 +123,10 @@ class Workload(Record):
     ``requests``: prompts per block, or twice the concurrency where that is more; ``max_tokens``: limit per answer. The
     first ``warmup`` prompts of each class warm both arms in every cell and are not measured. ``max_time_s``: no round
     begins after so much time in blocks; 0 is no limit. ``reuse``: prompts are used again when they run out.
-    ``calibrate``: measure the load client's own error before the first round. ``accepted``: names of differences
-    between the arms (:mod:`mpctl.gate.arms`) that are part of the change.
+    ``accepted``: names of differences between the arms (:mod:`mpctl.gate.arms`) that are part of the change.
     """
+
+    GONE = frozenset({"calibrate"})
 
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
     repeats: int
@@ -137,7 +138,6 @@ class Workload(Record):
     warmup: int = WARM_UP
     max_time_s: float = 0.0
     reuse: bool = False
-    calibrate: bool = True
     accepted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

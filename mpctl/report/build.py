@@ -64,8 +64,6 @@ def _bench(run: Run, arms: list[str], repeats: int) -> list[str]:
         words += ["--max-tokens", str(run.max_tokens)]
     if any(name in run.prompts and run.prompts[name].count < n for name, n in _asked(run, planned).items()):
         words.append("--reuse-prompts")
-    if run.calibration is None:
-        words.append("--no-calibrate")
     return words
 
 

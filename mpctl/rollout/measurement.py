@@ -19,7 +19,7 @@ from mpctl import __version__, formatting
 from mpctl.errors import MpctlError
 from mpctl.experiment.answer_sets import OFF, QUICK
 from mpctl.experiment.answers import AnswerCheck, Ask
-from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError, pack
+from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
@@ -365,6 +365,7 @@ class Measurement:
             created=self.created,
             who=self.who,
             mpctl_version=__version__,
+            client=f"mpctl {__version__}",
             arms=self._conditions(),
             prompts={
                 kind.name: PromptSet(kind.name, kind.digest(), kind.count, kind.repeated, kind.alike, kind.variant)
@@ -457,7 +458,7 @@ class Measurement:
         return self._read("calibration", Calibration.from_record)
 
     def _calibrate(self) -> None:
-        if not self.workload.calibrate or self.store.load(self.id, "calibration") is not None:
+        if self.store.load(self.id, "calibration") is not None:
             return
         most = self.workload.most
         self.progress.step("calibrate", f"the load client against a server of known timing, {most} at once")
@@ -539,7 +540,7 @@ class Measurement:
         if self._tells_ids(cell):
             self.answers.keep(block, sent.result)
         name = _name(cell, arm, repeat)
-        self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = pack(sent.result)
+        self._raw[f"bench-{cell.key}-{arm}-{repeat}"] = sent.result.packed()
         self._pending[name], self._known[name] = block.to_record(), block
         return block
 

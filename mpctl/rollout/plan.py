@@ -43,6 +43,8 @@ class Strategy(StrEnum):
 class Plan(Record):
     """Everything an operation will do, pinned when it is opened. A record has the manifests without their texts."""
 
+    GONE = frozenset({"load_pods"})
+
     kind: Kind
     strategy: Strategy
     baseline: Manifest  # the operation starts from it
@@ -62,7 +64,6 @@ class Plan(Record):
     scaling: dict[str, Any] | None = None  # the autoscaler as it was found; None without one
     overwrites: bool = False  # ``baseline`` is another writer's change, which was asked to be overwritten
     load: str = "local"  # where the load client runs: local (the machine of the command) or job (the cluster)
-    load_pods: int = 1  # pods of the Job
     route: dict[str, Any] | None = None  # users' route as it was found; None where none is touched
     traffic_steps: tuple[int, ...] = ()  # percentages of users' requests for the candidate, one after the other
     step_duration_s: float = 0.0  # how long each of them and the mirror lasts
@@ -138,7 +139,6 @@ class Plan(Record):
             "policy",
             "workload",
             "load",
-            "load_pods",
             "keep_baseline",
             "downtime",
             "traffic_steps",

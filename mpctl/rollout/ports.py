@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from mpctl import commands
 from mpctl.errors import MpctlError
+from mpctl.experiment.block import Block, LoadResult
 from mpctl.rollout.revision import text_digest
 
 if TYPE_CHECKING:
     from mpctl.experiment.answers import Answer, Ask, Scored
-    from mpctl.experiment.block import Block
     from mpctl.experiment.cell import Cell
     from mpctl.experiment.counters import Counters
     from mpctl.experiment.run import Calibration
@@ -54,7 +54,7 @@ class Demand:
     pair: bool = False  # and a copy of the serving one, too
     downtime: bool = False  # the service may be down while an engine starts
     retain: bool = False  # the baseline keeps running after the promotion
-    load_pods: int = 0  # of the Job that sends the prompts
+    load_job: bool = False  # a Job sends the prompts
 
 
 class Phase(StrEnum):
@@ -70,15 +70,14 @@ class Phase(StrEnum):
 class Endpoint:
     """The endpoint of an arm.
 
-    ``base_url`` without a path; ``model``, the name that requests carry; ``tokenizer``, what the load client counts
-    with; ``token``, what requests are authorised with, kept out of every text; ``inside``: the URL inside
-    the cluster, where there is one. ``socket``: the unix socket that leads to ``base_url``, where there is one.
+    ``base_url`` without a path; ``model``, the name that requests carry; ``token``, what requests are authorised with,
+    kept out of every text; ``inside``: the URL inside the cluster, where there is one. ``socket``: the unix socket that
+    leads to ``base_url``, where there is one.
     ``same_user``: an engine that this user started on this machine; whoever else listens there gets nothing.
     """
 
     base_url: str
     model: str
-    tokenizer: str
     token: str | None = field(default=None, repr=False)
     inside: str | None = None
     socket: str | None = None
@@ -104,14 +103,14 @@ class LoadOrder:
     max_tokens: int
     key: str = ""  # names the block: a client that outlives a command finds by it what it sent already
     salt: str = ""  # of the prefix cache: requests with different salts share nothing in it
-    token_ids: bool = False  # of prompts and answers, in the client's result as "token_ids" where the engine tells them
+    token_ids: bool = False  # ask for those of prompts and answers
 
 
 @dataclass(frozen=True)
 class SentBlock:
-    """A block that was sent: the bench client's own JSON, and the engine's counters right before and after it."""
+    """A block that was sent: what the load client timed, and the engine's counters right before and after it."""
 
-    result: dict[str, Any]
+    result: LoadResult
     before: Counters
     after: Counters
 
@@ -119,14 +118,11 @@ class SentBlock:
         """Return what was measured of ``prompts``, sent in this order under ``cell``.
 
         Raises:
-            BlockError: the client's JSON cannot be used.
+            BlockError: the client's result cannot be used.
             CounterError: the counters cannot be differenced.
         """
-        from mpctl.experiment.block import Block, corrected
-
-        result = corrected(self.result, cell)
-        return Block.from_bench(
-            result, arm=arm, cell=cell, repeat=repeat, prompts=prompts, before=self.before, after=self.after
+        return Block.of(
+            self.result, arm=arm, cell=cell, repeat=repeat, prompts=prompts, before=self.before, after=self.after
         )
 
 

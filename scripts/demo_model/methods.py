@@ -26,7 +26,7 @@ PAGE = Path(__file__).with_suffix(".md")
 START, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 DEMO = Path("scripts/demo_model")
 SETS = ("edits", "fresh")
-LOAD = ("--requests", "6", "--repeats", "8", "--concurrency", "1", "--max-tokens", "192", "--no-calibrate")
+LOAD = ("--requests", "6", "--repeats", "8", "--concurrency", "1", "--max-tokens", "192")
 HEADER = ("Method", "Needs", "Prompts", "Baseline tok/s", "Candidate tok/s", "Throughput ratio", "Tokens per step",
           "Acceptance", "Position 0", "Coverage", "KV pool, tokens", "Verdict")  # fmt: skip
 

@@ -31,7 +31,7 @@ METHODS = {
     "eagle3": ("--draft", str(DEMO / "eagle3")),
     "draft_model": ("--draft", str(DEMO / "draft")),
 }
-LOAD = ("--requests", "8", "--repeats", "5", "--max-tokens", "96", "--no-calibrate", "--reuse-prompts")
+LOAD = ("--requests", "8", "--repeats", "5", "--max-tokens", "96", "--reuse-prompts")
 HEADER = ("Method", "Concurrency", "Ratio", "Measured", "Predicted at L1", "Error", "Predicted at L2", "Error")
 
 

@@ -103,8 +103,6 @@ def make_mpctl(cluster, namespace, tmp_path):
     environment = inherited | {
         "MPCTL_YES": "1",
         "MPCTL_USERS_WINDOW": "1s",  # of users, where a test has none
-        "MPCTL_VLLM": str(ROOT / "tests" / "local" / "scripted" / "python-scripted"),  # the load client
-        "MPCTL_CALIBRATE": "0",
         "MPCTL_FIDELITY": "off",  # test_journey_groups.py and test_watch_installed.py compare answers
         "MPCTL_BAKE": "0",
         "MPCTL_STATE_DIR": str(tmp_path / "state"),

@@ -1,10 +1,10 @@
 """Runs ``mpctl`` and ends it with SIGKILL when the load Job has answered its N-th block and nothing of it is kept yet.
-Prints the lines that the scripted load client logs of these blocks.
+Prints the lines that the pod logs of these blocks.
 
 ``python -m tests.cluster.killed_sending N rollout --spec ngram ...``
 """
 
-import json
+import hashlib
 import os
 import signal
 import sys
@@ -21,8 +21,8 @@ def send_and_die(self, endpoint, order, counters):
     sent = send(self, endpoint, order, counters)
     if order.key:
         answered.append(order.key)
-        line = [json.dumps({"prompt": order.prompts[0]})]
-        sys.stdout.write(f"sent to {endpoint.address}/v1/chat/completions: {line}\n")
+        name = hashlib.sha256(f"{order.key}\n{endpoint.address}".encode()).hexdigest()[:20]
+        sys.stdout.write(f"block {name}: {len(order.prompts)} requests to {endpoint.address}\n")
         sys.stdout.flush()
     if len(answered) == limit:
         os.kill(os.getpid(), signal.SIGKILL)

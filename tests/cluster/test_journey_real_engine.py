@@ -61,7 +61,7 @@ def test_a_real_engine_is_measured_promoted_and_rolled_back_exactly(cluster, nam
     policy = tmp_path / "policy.yaml"
     policy.write_text(ANY_SPEED)
     few = ("--requests", "4", "--repeats", "4", "--max-tokens", "64", "--policy", str(policy))
-    done = mpctl("rollout", "--spec", "ngram", *few, "--calibrate")
+    done = mpctl("rollout", "--spec", "ngram", *few)
     assert "promoted: service" in done.stderr
     (argv,) = namespace.argv()
     assert any(word.startswith("--speculative-config") for word in argv)

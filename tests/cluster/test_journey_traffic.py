@@ -365,7 +365,7 @@ def on_users(cluster, namespace, mpctl, tmp_path):
         policy = tmp_path / "policy.yaml"
         policy.write_text(MEASURED_ON_USERS)
         asked = ("--measure-on", placement, *(("--users-share", "50") if placement == "split" else ()))
-        quick = ("--requests", "4", "--repeats", "2", "--max-tokens", "8", "--no-calibrate", "--bake", "0")
+        quick = ("--requests", "4", "--repeats", "2", "--max-tokens", "8", "--bake", "0")
         with Crowd(cluster, namespace) as crowd:
             done = mpctl(*ROLLOUT, *asked, *quick, "--users-window", "3s", "--policy", str(policy), code=code)
         assert crowd.failed == []

@@ -231,7 +231,7 @@ def test_a_job_that_looks_like_the_load_client_gets_no_prompt(promoted):
     template = {"metadata": {"labels": labels}, "spec": {"restartPolicy": "Never", "containers": [container]}}
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "mpctl-demo-bench-0", "labels": labels}}
     promoted.eddie.apply({**job, "spec": {"suspend": True, "template": template}})
-    few = ("--requests", "4", "--repeats", "1", "--max-tokens", "16", "--no-calibrate")
+    few = ("--requests", "4", "--repeats", "1", "--max-tokens", "16")
     promoted.mpctl("bench", "demo", *few)
     assert promoted.client.get("jobs", "mpctl-demo-bench-0")["status"].get("startTime") is None
     promoted.eddie.delete("jobs", "mpctl-demo-bench-0")

@@ -210,7 +210,7 @@ def promoted(cluster, namespace, mpctl):
     policy.write_text(ANY_SPEED)
     plain = text_of(namespace.client.get("isvc", "demo"))
     users = f"users={write_prompts(mpctl.directory / 'prompts.jsonl')}"
-    few = ("--prompts", users, "--requests", "4", "--repeats", "4", "--no-calibrate", "--policy", str(policy))
+    few = ("--prompts", users, "--requests", "4", "--repeats", "4", "--policy", str(policy))
     mpctl("rollout", "--spec", "ngram", *few, "--fidelity", "quick")
     watch = Watch(cluster, namespace, mpctl, POLICY)
     yield watch, plain
@@ -429,7 +429,7 @@ def test_with_a_real_engine_the_traffic_turns_and_the_leader_is_killed_after_eve
     policy = mpctl.directory / "policy.yaml"
     policy.write_text(ANY_SPEED)
     head = json.dumps({"model": "/mnt/models/eagle3", "num_speculative_tokens": 3})
-    few = ("--prompts", "edits", "--requests", "4", "--repeats", "6", "--max-tokens", "64", "--no-calibrate")
+    few = ("--prompts", "edits", "--requests", "4", "--repeats", "6", "--max-tokens", "64")
     done = mpctl("rollout", "--spec", "eagle3", "--spec-config", head, *few, "--policy", str(policy), timeout=900)
     assert "promoted: service" in done.stderr
     # Hardly a draft of this small head is accepted on prose, which may be taken for an engine's fault.

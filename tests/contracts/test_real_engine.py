@@ -8,7 +8,7 @@ import pytest
 
 from tests.local.conftest import ROOT, engine  # noqa: F401
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--no-calibrate", "--keep-baseline")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--keep-baseline")
 pytestmark = pytest.mark.engine
 
 

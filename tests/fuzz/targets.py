@@ -13,7 +13,7 @@ from pathlib import Path
 from mpctl import bounded, safe_text
 from mpctl.app.change.change import unified
 from mpctl.errors import InputError, MpctlError
-from mpctl.experiment.block import Block, BlockError, corrected, prompt_digest
+from mpctl.experiment.block import Block, BlockError, LoadResult, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.experiment.prompt_files import read_prompts
@@ -121,20 +121,19 @@ def metrics(data):
         return
 
 
-def bench(data):
-    """What the load client answers for a block."""
-    cell = Cell("edits", 1, 0.0)
+def block(data):
+    """What the load client in a pod returns for a block."""
     try:
-        result = bounded.loads(data)
+        record = bounded.loads(data)
     except ValueError:
         return
-    if isinstance(result, dict):
-        zero = Counters(generation_tokens=0.0)
-        fields = {"arm": "baseline", "cell": cell, "repeat": 1, "prompts": ("a", "b"), "before": zero, "after": zero}
-        try:
-            Block.from_bench(corrected(result, cell), **fields)
-        except (BlockError, CounterError):
-            return
+    zero, cell = Counters(generation_tokens=0.0), Cell("edits", 1, 0.0)
+    fields = {"arm": "baseline", "cell": cell, "repeat": 1, "prompts": ("a", "b"), "before": zero, "after": zero}
+    try:
+        made = Block.of(LoadResult.read(record), **fields)
+    except (BlockError, CounterError):
+        return
+    assert Block.from_record(json.loads(json.dumps(made.to_record()))) == made
 
 
 def run_file(data):
@@ -178,7 +177,7 @@ TARGETS = {
     "ledger_objects": ledger_objects,
     "revision": revision,
     "metrics": metrics,
-    "bench": bench,
+    "load": block,
     "run_file": run_file,
     "api_error": api_error,
     "versions": versions,

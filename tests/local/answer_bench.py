@@ -205,7 +205,7 @@ def running(directory: Path, *, fidelity: str = "full", speculation: str = "") -
             )
             wrong = str(ROOT / "scripts" / "python-wrong")
             mpctl("local", "up", "-f", str(manifest), "--port", str(port), "--vllm", wrong)
-            endpoints[name] = Endpoint(f"http://127.0.0.1:{port}", "demo", str(MODEL), same_user=True)
+            endpoints[name] = Endpoint(f"http://127.0.0.1:{port}", "demo", same_user=True)
         yield Bench(directory, endpoints, _workload(), fidelity)
     finally:
         mpctl("local", "down", "--all", "--orphans", "--force")

@@ -201,7 +201,6 @@ def mpctl(tmp_path):
     environment = environment_in(tmp_path) | {
         "MPCTL_VLLM": str(SCRIPTED),
         "MPCTL_MAX_TOKENS": "24",  # the scripted engine takes its time for each
-        "MPCTL_CALIBRATE": "0",
         "MPCTL_FIDELITY": "off",  # test_answers.py compares answers
     }
     tool = Mpctl(tmp_path, environment)

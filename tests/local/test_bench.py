@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from mpctl import __version__
 from mpctl.app.bench.recorded import read_run
 from tests.local.unchanged import wait_for
 
@@ -37,6 +38,7 @@ def test_bench_measures_a_service_as_it_serves_and_changes_nothing(up):
     assert run.arms["baseline"].engine_version
     assert "--served-model-name=demo" in run.arms["baseline"].argv
     assert "edits, 2 at once" in done.stdout
+    assert run.client == f"mpctl {__version__}"
     assert up("bench", "compare", "alone.json.gz", code=2).stderr.startswith("error: alone.json.gz: has only one arm")
 
 
@@ -86,19 +88,7 @@ def test_a_killed_bench_resumes_and_sends_no_finished_block_again(up):
 
 def test_bench_compares_two_servers_by_their_addresses(up):
     status = up.json("status")["items"][0]["status"]
-    (python,) = {up.environment["MPCTL_VLLM"]}
-    done = up(
-        "bench",
-        "--url",
-        status["url"],
-        "--candidate-url",
-        status["url"],
-        "--vllm",
-        python,
-        *SMALL,
-        "--run",
-        "urls.json",
-    )
+    done = up("bench", "--url", status["url"], "--candidate-url", status["url"], *SMALL, "--run", "urls.json")
     run = run_in(up, "urls.json")
     assert run.arms["baseline"].model == "demo"
     assert "gate would" in done.stderr
@@ -107,11 +97,10 @@ def test_bench_compares_two_servers_by_their_addresses(up):
 
 
 def test_bench_calibrates_the_load_client_first(up):
-    up.environment["MPCTL_CALIBRATE"] = "1"
     done = up("bench", *SMALL, "--repeats", "1", "--run", "calibrated.json")
     run = run_in(up, "calibrated.json")
     assert run.calibration is not None
-    assert run.calibration.requests == 75
+    assert run.calibration.requests == 25
     assert f"adds {run.calibration.p50_ms:.1f} ms at p50, {run.calibration.p99_ms:.1f} ms at p99" in done.stderr
 
 

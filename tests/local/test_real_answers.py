@@ -17,7 +17,7 @@ from mpctl.rollout.ledger import read_ledger
 from .answer_bench import MODEL, PARSERS, Planted, refusals, running
 from .conftest import DEMO, LAX, ROOT
 
-ROUNDS = ("--requests", "4", "--repeats", "2", "--max-tokens", "64", "--no-calibrate")
+ROUNDS = ("--requests", "4", "--repeats", "2", "--max-tokens", "64")
 TEXTS = ("Call the tool", "Return this record", "Repeat rule", "The rules of the store", "def ")
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # minutes of real engines
 
@@ -86,7 +86,7 @@ def test_a_method_is_promoted_on_mixed_traffic_greedy_and_sampled_one_and_eight_
         manifest.write_text(manifest.read_text().replace("--enforce-eager]", f"--enforce-eager, {parsers}]"))
     file = mixed(tmp_path / "mixed.jsonl", tools=model == MODEL)
     tool("local", "up", "-f", str(manifest), timeout=900)
-    load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48", "--no-calibrate", "--reuse-prompts")
+    load = ("--requests", "4", "--repeats", "2", "--max-tokens", "48", "--reuse-prompts")
     cells = ("--concurrency", "1,8", "--temperature", "0,0.7")
     traffic = ("--prompts", "edits", "--prompts", "fresh", "--prompts", f"mixed={file}")
     wide = tool.policy(

@@ -7,7 +7,7 @@ from mpctl.gate.assess import judge_run
 
 from .conftest import DEMO
 
-LOAD = ("--prompts", "rag", "--requests", "6", "--repeats", "5", "--max-tokens", "8", "--no-calibrate")
+LOAD = ("--prompts", "rag", "--requests", "6", "--repeats", "5", "--max-tokens", "8")
 # At this level one of a hundred equal engines would be told apart by chance; a warm cache was, at 7.6x.
 STRICT = "level: 0.99\nmin_tokens_per_step: 0\nttft_slack_ms: 0\n"
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]

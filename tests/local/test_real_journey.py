@@ -12,7 +12,7 @@ from mpctl.experiment.counters import Window
 
 from .test_killed import POINTS, SIGKILL, ledger
 
-ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--no-calibrate", "--keep-baseline")
+ROLLOUT = ("rollout", "--spec", "ngram", "--requests", "6", "--repeats", "3", "--keep-baseline")
 pytestmark = [pytest.mark.engine, pytest.mark.journey]
 
 

@@ -19,7 +19,7 @@ from mpctl.rollout.steps.measure import MatchResult
 
 from .conftest import DEMO, LAX, SUFFIX
 
-LOAD = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
+LOAD = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160")
 pytestmark = pytest.mark.engine
 
 

@@ -14,7 +14,7 @@ from .conftest import DEMO, LAX, ROOT, real_service
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(3600)]
 SUCCESSOR = ("--steps", "300", "--lr", "1e-2", "--seed", "1")  # its answers end, as those of the model before it
-LOAD = ("--requests", "6", "--repeats", "8", "--max-tokens", "160", "--no-calibrate")
+LOAD = ("--requests", "6", "--repeats", "8", "--max-tokens", "160")
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ def counters(base):
 
 
 def test_the_replay_of_logged_answers_reads_as_the_counters_do(engine):
-    load = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160", "--no-calibrate")
+    load = ("--requests", "6", "--repeats", "3", "--concurrency", "1", "--max-tokens", "160")
     policy = engine.policy(f"{LAX}min_tokens_per_step: 1.5\n")
     engine("rollout", "--spec", "ngram", "--prompts", "edits", *load, "--policy", policy, code=0, timeout=900)
     status = engine.json("status")["items"][0]["status"]

@@ -11,7 +11,7 @@ from .conftest import ROOT
 from .planted import PROMPT, files_with_finds, finds
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(1800)]
-SHORT = ("--requests", "8", "--repeats", "4", "--concurrency", "4", "--max-tokens", "32", "--no-calibrate")
+SHORT = ("--requests", "8", "--repeats", "4", "--concurrency", "4", "--max-tokens", "32")
 SYSTEM = {"role": "system", "content": f"You repeat code for {PROMPT}."}
 
 

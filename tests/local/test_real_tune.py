@@ -8,7 +8,7 @@ from .conftest import LAX
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]
 
-LOAD = ("--requests", "4", "--repeats", "5", "--concurrency", "1", "--max-tokens", "96", "--no-calibrate")
+LOAD = ("--requests", "4", "--repeats", "5", "--concurrency", "1", "--max-tokens", "96")
 
 
 def test_a_search_among_lookups_ends_in_time_and_its_file_is_a_spec(engine):

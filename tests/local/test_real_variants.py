@@ -14,7 +14,7 @@ from .conftest import DEMO, LAX, Mpctl, environment_in
 
 pytestmark = [pytest.mark.engine, pytest.mark.nightly]  # three minutes of a real engine
 MODEL = DEMO / "tools"
-LOAD = ("--max-tokens", "64", "--repeats", "4", "--no-calibrate", "--requests", "4")
+LOAD = ("--max-tokens", "64", "--repeats", "4", "--requests", "4")
 RANK = 8
 
 

@@ -21,7 +21,7 @@ from scripts.drills.rig import rig_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = {"accept": 0.4, "novel": 0.0, "speculating": {"slow": 1.3}}
-QUICK = ("--requests", "6", "--repeats", "3", "--no-calibrate")
+QUICK = ("--requests", "6", "--repeats", "3")
 
 
 @pytest.fixture

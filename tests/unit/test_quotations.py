@@ -49,16 +49,16 @@ class Failing:
         self.sent += 1
         if self.sent == 1:
             return
-        raise MpctlError(f"vllm bench serve failed: {PROMPT!r}", hint=f"its last lines:\nsent {json.dumps(PROMPT)}")
+        raise MpctlError(f"the load client failed: {PROMPT!r}", hint=f"its last lines:\nsent {json.dumps(PROMPT)}")
 
 
 def test_what_a_load_client_fails_with_is_told_without_prompts():
     meter = LocalMeter(Failing(), "/")
-    endpoint, cell = Endpoint("http://x", "m", ""), Cell("chat", 1)
+    endpoint, cell = Endpoint("http://x", "m"), Cell("chat", 1)
     meter.send(endpoint, LoadOrder((PROMPT,), cell, 8))
     with pytest.raises(MpctlError) as failed:
         meter.send(endpoint, LoadOrder(("another prompt, of this block",), cell, 8))
-    assert failed.value.message == str(failed.value) == "vllm bench serve failed: '... (a prompt is left out)"
+    assert failed.value.message == str(failed.value) == "the load client failed: '... (a prompt is left out)"
     assert failed.value.hint == 'its last lines:\nsent "... (a prompt is left out)'
 
 

@@ -17,7 +17,6 @@ from mpctl.app.change import prepare
 from mpctl.app.change.check import Load
 from mpctl.app.console import Console
 from mpctl.app.planned_variants import adapters_named
-from mpctl.app.planned_workload import Loader, loader_for
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Place, Session, choose_load_place, interruptible, who
 from mpctl.app.session.open import open_session
@@ -27,8 +26,7 @@ from mpctl.experiment.counters import CounterError
 from mpctl.gate.power import MeasurementNoise
 from mpctl.methods import from_config
 from mpctl.platform import http
-from mpctl.platform.local.client import BenchClient
-from mpctl.platform.local.engine import python_of
+from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.rollout.context import Context
 from mpctl.rollout.measurement import MeasuredEngine
@@ -48,7 +46,6 @@ class Arms:
     identity: str  # of what is measured: the same command continues an interrupted measurement
     names: tuple[str, ...]
     meter: Meter
-    load: Loader
     engine_of: Callable[[str], MeasuredEngine]
     speculates: bool = True  # the candidate is expected to
     running: Callable[[], AbstractContextManager[None]] = nullcontext  # starts what does not run yet, stops it again
@@ -68,23 +65,13 @@ def open_servers(console: Console, request: ServersRequest) -> Iterator[Arms]:
         arm: find_server(url, request.model, option="--url" if arm == BASELINE else "--candidate-url")
         for arm, url in urls.items()
     }
-    python, cwd = python_of(request.vllm), str(Path.cwd())
-    meter = LocalMeter(BenchClient(python, cwd), cwd)
-
-    def load(dataset: str, path: str, count: int) -> tuple[str, ...]:
-        client = BenchClient(python, cwd)
-        try:
-            return client.prompts_of(dataset, path, endpoints[BASELINE].tokenizer, count)
-        finally:
-            client.close()
-
+    meter = LocalMeter(StreamClient(), str(Path.cwd()))
     try:
         with interruptible(console, lambda: INTERRUPTED):
             yield Arms(
                 identity=" ".join(_process(meter, e) for e in endpoints.values()),
                 names=tuple(endpoints),
                 meter=meter,
-                load=load,
                 engine_of=lambda arm: MeasuredEngine(endpoints[arm], None, name=urls[arm]),
                 speculates=False,
             )
@@ -115,10 +102,7 @@ def find_server(url: str, model: str | None, *, option: str = "--url") -> Endpoi
     models = _list_models(base, token, option)
     if model is not None and model not in models:
         raise InputError(f"{base} serves {', '.join(models)}, not {model}", field="--model")
-    chosen = model or next(iter(models))
-    root = models[chosen]
-    # Without the files on this machine the client counts no prompt tokens itself; it takes the server's usage records.
-    return Endpoint(base, chosen, tokenizer=root if Path(root).is_dir() else "", token=token)
+    return Endpoint(base, model or models[0], token=token)
 
 
 def _base_of(url: str, option: str) -> str:
@@ -132,13 +116,13 @@ def _base_of(url: str, option: str) -> str:
     return url.rstrip("/").removesuffix("/v1")
 
 
-def _list_models(base: str, token: str | None, option: str) -> dict[str, str]:
-    """Return the models of a server, each with its root."""
+def _list_models(base: str, token: str | None, option: str) -> list[str]:
+    """Return the names of a server's models."""
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         answer = http.get(f"{base}/v1/models", headers=headers)
         listed: list[dict[str, Any]] = answer.json().get("data", []) if answer.status == 200 else []
-        models = {str(m["id"]): str(m.get("root") or "") for m in listed}
+        models = [str(m["id"]) for m in listed]
     except (http.NoAnswer, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"{base}/v1/models does not answer as vLLM does: {error}", field=option) from error
     if not models:
@@ -172,7 +156,6 @@ def open_side_by_side(
         identity=f"{session.title} {live.manifest}\n{arm.manifest}\nload {session.load_place}",
         names=(BASELINE, CANDIDATE),
         meter=context.meter,
-        load=loader_for(session),
         engine_of=lambda name: measured_engine(context, *specs[name], name=f"the {name}"),
         adapters=lambda: adapters_named(change.before.command),
         noise=lambda: recorded_noise(session),
@@ -252,7 +235,7 @@ def open_services(place: Place, console: Console, request: BenchRequest) -> Iter
 def place_client(session: Session, request: BenchRequest) -> None:
     """Choose where the load client of a measurement runs; in a cluster each user has one of their own."""
     measurement = request.measurement
-    session.load_place = choose_load_place(measurement.load, measurement.load_pods, session.platform.name)
+    session.load_place = choose_load_place(measurement.load, session.platform.name)
     session.scope = f"bench-{hashlib.sha256(who().encode()).hexdigest()[:6]}"
 
 
@@ -262,7 +245,6 @@ def _serving(context: Context, sessions: dict[str, Session]) -> Arms:
         identity="\n".join([*manifests, f"load {sessions[BASELINE].load_place}"]),
         names=tuple(sessions),
         meter=context.meter,
-        load=loader_for(sessions[BASELINE]),
         engine_of=lambda arm: _serving_engine(sessions[arm]),
         noise=lambda: recorded_noise(sessions[BASELINE]),
         speculates=CANDIDATE in sessions and sessions[CANDIDATE].service().speculation() is not None,

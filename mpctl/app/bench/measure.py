@@ -63,13 +63,13 @@ def bench(place: Place, console: Console, request: BenchRequest) -> BenchMeasure
 def _open(place: Place, console: Console, request: BenchRequest) -> AbstractContextManager[Arms]:
     if not request.servers.url:
         return open_services(place, console, request)
-    choose_load_place(request.measurement.load, request.measurement.load_pods, "local")
+    choose_load_place(request.measurement.load, "local")
     return open_servers(console, request.servers)
 
 
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
-    workload, policy = read_workload(request.measurement, arms.load), policy_of(request, speculates=arms.speculates)
+    workload, policy = read_workload(request.measurement), policy_of(request, speculates=arms.speculates)
     if asks_for_variants(request.measurement):
         running = arms.names if request.servers.url or request.candidate else (BASELINE,)
         endpoints = [arms.engine_of(name).endpoint for name in running]

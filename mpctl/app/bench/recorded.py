@@ -154,7 +154,7 @@ _ARMS = ("baseline", "candidate")
 
 @dataclass(frozen=True, slots=True)
 class RunComparison:
-    """Two arms with the gate's verdict; ``differences`` between their measurements were overridden."""
+    """Two arms with the gate's verdict; ``differences`` between their measurements: overridden, or other clients."""
 
     run: Run
     analysis: Analysis
@@ -201,6 +201,8 @@ def _combined(first: str, second: str, *, force: bool) -> tuple[Run, tuple[str, 
             f"{baseline_path} and {candidate_path} were measured differently: {'; '.join(differing)}",
             hint="--force compares them anyway",
         )
+    if baseline.client != candidate.client:
+        differing += (f"load client: {baseline.client or 'unknown'} and {candidate.client or 'unknown'}",)
     joined = combine(baseline, arms[0], candidate, arms[1])
     return replace(joined, accepted=accepted_names(joined.arms) if force else joined.accepted), differing
 

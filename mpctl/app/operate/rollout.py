@@ -19,9 +19,9 @@ from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
-from mpctl.app.planned_workload import loader_for, read_workload, remember_files
+from mpctl.app.planned_workload import read_workload, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
-from mpctl.app.session.base import LoadPlace, Session, choose_load_place
+from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict, InputError
 from mpctl.estimate.memory import compare_with_log
 from mpctl.experiment.users import Placement
@@ -51,7 +51,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     console = session.console
     if request.signing.key is not None:
         annex.need("require-signer")(request.signing)  # a key that cannot sign stops the rollout before it starts
-    workload = read_workload(request.measurement, loader_for(session))
+    workload = read_workload(request.measurement)
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
     measured_load = Load(workload.most, max(workload.temperatures), prompts)
@@ -70,7 +70,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     opens = decision.act is Act.OPEN
     if opens and (warning := session.ownership_warning(force=request.force)):
         console.warn(warning)
-    _report_and_require_possible(session, change, unfinished)
+    _report_and_require_possible(session, change)
     if opens:
         if power_sentence and not change.spec.is_none:
             console.note(power_sentence)
@@ -81,7 +81,8 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
         if predict := annex.find("predict"):
             prediction = predict(session, request.speculation, change, fit.workload.concurrency)
     plan = planner.plan(fit, prediction)
-    explanation = _explanation(session, plan, fit)
+    reasons = (explain_rollout(session, plan, fit.workload), fit.placement_reason, fit.fidelity_reason)
+    explanation = "\n".join(filter(None, reasons))
     if request.dry_run is not DryRun.NONE:
         return OperationOutcome.of_preview(session, preview(session, plan, explanation))
     if opens:
@@ -90,22 +91,15 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     return nothing_to_do if outcome is None else _with_pool_compared(session, change, outcome)
 
 
-def _explanation(session: Session, plan: Plan, fit: Fit) -> str:
-    reasons = (explain_rollout(session, plan, fit.workload), fit.placement_reason, fit.fidelity_reason)
-    return "\n".join(filter(None, reasons))
-
-
-def _load_place(session: Session, request: RolloutRequest, unfinished: Operation | None = None) -> LoadPlace:
+def _load_place(session: Session, request: RolloutRequest, unfinished: Operation | None = None) -> str:
     measurement = request.measurement
-    return choose_load_place(measurement.load, measurement.load_pods, session.platform.name, unfinished=unfinished)
+    return choose_load_place(measurement.load, session.platform.name, unfinished=unfinished)
 
 
-def _report_and_require_possible(session: Session, change: Change, unfinished: Operation | None) -> None:
+def _report_and_require_possible(session: Session, change: Change) -> None:
     """Show the findings of the preflight, and refuse a change that it forbids or that nothing could measure."""
     change.report(session.console)
     change.require_allowed()
-    if unfinished is None or unfinished.plan.kind is Kind.ROLLOUT:  # a rollback measures nothing
-        session.require_load_client()
 
 
 def _execute(
@@ -226,7 +220,6 @@ def _with_rounds(
                 field="--detect",
                 hint="leave out --detect in the dry run",
             )
-        session.require_load_client()
         session.load_place = _load_place(session, request)
         session.console.step("calibrate", f"{CALIBRATION_ROUNDS} rounds on the serving engine, for its noise")
         with session.context() as context:

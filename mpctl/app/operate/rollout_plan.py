@@ -13,7 +13,7 @@ from mpctl.app.change import Change
 from mpctl.app.files import read_policy
 from mpctl.app.planned_workload import describe_workload
 from mpctl.app.requests import RolloutRequest
-from mpctl.app.session.base import LoadPlace, Session
+from mpctl.app.session.base import Session
 from mpctl.errors import InputError, NotPermitted, Refused
 from mpctl.estimate import target_name_of
 from mpctl.experiment.answer_sets import FULL, QUICK
@@ -66,7 +66,7 @@ class Fit:
 class RolloutPlanner:
     """Plans one rollout of a change."""
 
-    def __init__(self, session: Session, request: RolloutRequest, change: Change, load: LoadPlace) -> None:
+    def __init__(self, session: Session, request: RolloutRequest, change: Change, load: str) -> None:
         self._session, self._request, self._change, self._load = session, request, change, load
         self._arm = Arm(change.new_text)
         measurement = request.measurement
@@ -97,8 +97,7 @@ class RolloutPlanner:
             target_model=target_name_of(service) or service.model or service.name,
             downtime=fit.downtime,
             scaling=scaling,
-            load=self._load.where,
-            load_pods=self._load.pods,
+            load=self._load,
             route=fit.route,
             traffic_steps=traffic.steps_percent,
             step_duration_s=traffic.step_duration_s,
@@ -241,7 +240,7 @@ class RolloutPlanner:
             side_by_side=side_by_side,
             downtime=fit.downtime and not side_by_side,
             retain=request.traffic.keep_baseline and platform.replaces_pods_itself,
-            load_pods=self._load_pods,
+            load_job=self._load == "job",
         )
         try:
             notes += platform.check(demand)
@@ -273,11 +272,6 @@ class RolloutPlanner:
         traffic, route = self._request.traffic, self._session.platform.route
         steps, mirror = traffic.steps_percent, traffic.mirror_percent
         return replace(fit, route=route(fit.route["name"], steps, mirror=mirror, force=self._request.force))
-
-    @property
-    def _load_pods(self) -> int:
-        """Number of pods of the load Job; 0 where the prompts are sent from elsewhere."""
-        return self._load.pods if self._load.where == "job" else 0
 
     def _traffic_route(self, strategy: Strategy, bake_s: float) -> dict[str, Any] | None:
         """The users' HTTPRoute, where the rollout shifts traffic or retains the baseline in a cluster."""
@@ -350,7 +344,7 @@ class RolloutPlanner:
             return Room(0, fault=fault, start_s=start_s, block_s=block_s)
         engines, shortage = 2, ""
         try:
-            self._session.platform.check(Demand(self._arm, side_by_side=True, pair=True, load_pods=self._load_pods))
+            self._session.platform.check(Demand(self._arm, side_by_side=True, pair=True, load_job=self._load == "job"))
         except Refused as refused:
             engines, shortage = 1, refused.message
         return Room(
@@ -441,8 +435,7 @@ def _block_s(workload: Workload, answer_s: float) -> float:
 
 def explain_rollout(session: Session, plan: Plan, workload: Workload) -> str:
     """Describe the steps of a rollout."""
-    pods = f" of {plan.load_pods} pods" if plan.load_pods > 1 else ""
-    sent = f" from a Job{pods} in the cluster" if plan.load == "job" else ""
+    sent = " from a Job in the cluster" if plan.load == "job" else ""
     return (
         f"{session.title}: {plan.baseline_text} -> {plan.spec_text}, {describe_place(session, plan)}; "
         f"{describe_workload(workload)} to each arm{sent}; {describe_traffic(plan)}{describe_bake(plan)}"

@@ -65,39 +65,24 @@ def find_platform(context: str | None, kubeconfig: str | None) -> str:
     return "kubernetes" if reachable(None, None) else "local"
 
 
-@dataclass(frozen=True)
-class LoadPlace:
-    """The place of the load client."""
-
-    where: str  # ``job``, a Job in the cluster, or ``local``, the machine of the command
-    pods: int = 1  # of the Job
-
-    def __str__(self) -> str:
-        return self.where if self.pods == 1 else f"{self.where} of {self.pods} pods"
-
-
-def choose_load_place(asked: str, pods: int | None, platform: str, *, unfinished: Operation | None = None) -> LoadPlace:
-    """The place that was asked for, else that of an ``unfinished`` rollout, else a Job in a cluster, whose requests
-    take the path of the service's clients and need no vLLM on this machine. ``pods``: None without a wish.
+def choose_load_place(asked: str, platform: str, *, unfinished: Operation | None = None) -> str:
+    """Return where the load client runs: ``job``, a Job in the cluster, or ``local``, the machine of the command. By
+    default as in an ``unfinished`` rollout, else a Job in a cluster, whose requests take the path of the service's
+    clients.
 
     An unfinished rollback measures nothing and records no load client. In a cluster it gets the client of Jobs, which
     removes the Job that the undone rollout left.
 
     Raises:
-        InputError: a Job is asked for where there is no cluster, or several pods where there is no Job.
+        InputError: a Job is asked for where there is no cluster.
     """
     if asked == "job" and platform != "kubernetes":
         raise InputError("there is no cluster to run a Job in", field="--load", hint="--load local")
-    begun = unfinished.plan if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT else None
-    if asked == "auto" and begun is not None:
-        asked = begun.load
-    elif asked == "auto":
-        asked = "job" if platform == "kubernetes" else "local"
-    if asked != "job":
-        if pods is not None and pods > 1:
-            raise InputError("only a Job in a cluster has pods", field="--load-pods", hint="--load job")
-        return LoadPlace(asked)
-    return LoadPlace(asked, pods or (begun.load_pods if begun is not None else 1))
+    if asked != "auto":
+        return asked
+    if unfinished is not None and unfinished.plan.kind is Kind.ROLLOUT:
+        return unfinished.plan.load
+    return "job" if platform == "kubernetes" else "local"
 
 
 READY_S = 600.0  # an engine that loads some tens of GB and compiles; a cluster's own measure may be longer
@@ -217,7 +202,7 @@ class Session(Source):
     console: Console
     platform: Platform
     store: Store
-    load_place: LoadPlace | None = None  # None: that of the unfinished rollout
+    load_place: str | None = None  # None: that of the unfinished rollout
     scope = "rollout"  # the purpose of a load client in the cluster; each purpose has its own client
 
     @property
@@ -321,13 +306,6 @@ class Session(Source):
 
         Raises:
             Cancelled: Ctrl-C was pressed; ``interrupted``, or what is unfinished and how to continue.
-        """
-
-    def require_load_client(self) -> None:
-        """Raise when nothing here can send the prompts of a measurement.
-
-        Raises:
-            Refused: no vLLM is installed.
         """
 
     def absence(self) -> InputError | None:

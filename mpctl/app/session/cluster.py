@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,7 +25,7 @@ from mpctl.app.session.base import (
     who,
 )
 from mpctl.app.session.service_status import Leftover, Status
-from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted, Refused
+from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
 from mpctl.methods import Finding, from_config, parse_version
@@ -56,7 +54,6 @@ if TYPE_CHECKING:
 
 _START_FACTOR = 3.0
 _SUFFIXES = (CANDIDATE_SUFFIX, COPY_SUFFIX)
-_VLLM = "MPCTL_VLLM"  # a vllm command or its python, as with mpctl local up --vllm
 
 
 class ClusterSession(Session):
@@ -112,18 +109,6 @@ class ClusterSession(Session):
     def folder(self, name: str | None) -> Path | None:
         """A path from / is inside the container, and nothing of it can be read from here."""
         return Path(name).absolute() if name and not name.startswith("/") and Path(name).is_dir() else None
-
-    def require_load_client(self) -> None:
-        """A Job brings its own; otherwise it is that of a vLLM on this machine.
-
-        Raises:
-            Refused: none is installed.
-        """
-        if self.load_place is not None and self.load_place.where == "job":
-            return
-        from mpctl.platform.local.engine import python_of
-
-        python_of(os.environ.get(_VLLM))
 
     def absence(self) -> InputError | None:
         """Why the service is not found: it was deleted, or the definition of its kind was removed."""
@@ -221,22 +206,16 @@ class ClusterSession(Session):
         """The client asked for, else that of the unfinished operation. A rollback measures nothing and gets the Job's
         client, which removes the Job that a killed command left."""
         load = self.load_place or choose_load_place(
-            "auto", None, "kubernetes", unfinished=unfinished_operation(self.store.entries())
+            "auto", "kubernetes", unfinished=unfinished_operation(self.store.entries())
         )
-        if load.where == "local":
-            from mpctl.platform.local.client import BenchClient
-            from mpctl.platform.local.engine import python_of
+        if load == "local":
+            from mpctl.platform.local.client import StreamClient
 
-            try:
-                python = python_of(os.environ.get(_VLLM))
-            except Refused:
-                python = sys.executable  # a rollback sends nothing
-            self.platform.reader.forwards.use_loopback()  # the load client knows no unix sockets
-            return BenchClient(python, str(Path.cwd()))
+            return StreamClient()
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
         from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
 
-        return JobClient(LoadPods(self.client, self.platform.reader, self.name, scope=self.scope, count=load.pods))
+        return JobClient(LoadPods(self.client, self.platform.reader, self.name, scope=self.scope))
 
 
 def open_client(place: Place, make: type[Client] = Client) -> Client:

@@ -133,13 +133,13 @@ class LocalSession(Session):
     @contextmanager
     def context(self, *, interrupted: Cancelled | None = None) -> Iterator[Context]:
         """A supervisor that is gone is replaced, the load client ends with the block."""
-        from mpctl.platform.local.client import BenchClient
+        from mpctl.platform.local.client import StreamClient
         from mpctl.platform.local.meter import LocalMeter
         from mpctl.rollout.context import Context
 
         desired = self.platform.desired()
         platform = LocalPlatform(self.namespace, self.name, supervises=True)
-        meter = LocalMeter(BenchClient(desired.python, desired.cwd), desired.cwd)
+        meter = LocalMeter(StreamClient(), desired.cwd)
         with interruptible(self.console, lambda: interrupted or self.interrupted()):
             try:
                 context = Context(platform, self.store, meter, SystemClock(), self.console, who())

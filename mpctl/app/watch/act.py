@@ -154,7 +154,6 @@ def promoted_measurement(session: Session, promotion: Plan | None, prompts: tupl
         temperatures=workload.temperatures,
         max_tokens=workload.max_tokens,
         reuse_prompts=workload.reuse,
-        calibrate=workload.calibrate,
         limits=_limits(promotion),
     )
 

@@ -226,7 +226,7 @@ def _grace_s(pods: Sequence[Json]) -> float:
 Amounts = dict[str, Decimal]
 # Of a load client's pod. vLLM 0.32: importing the client takes 11 s of a processor and 1.1 GiB. The client has one
 # thread; quotas may require a limit.
-LOAD_RESOURCES = {"requests": {"cpu": "1", "memory": "2Gi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
+LOAD_RESOURCES = {"requests": {"cpu": "1", "memory": "512Mi"}, "limits": {"cpu": "4", "memory": "4Gi"}}
 LOAD_POD = {"containers": [{"name": "load", "resources": LOAD_RESOURCES}]}
 _COMPUTE = ("cpu", "memory", "ephemeral-storage")  # counted with and without the prefix "requests."
 _REQUIRED = ("cpu", "memory")  # a quota of these refuses a container that names none

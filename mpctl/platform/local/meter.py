@@ -1,4 +1,4 @@
-"""Load and counters of an engine this machine can reach: ``vllm bench serve`` wherever it runs, /metrics and one real
+"""Load and counters of an engine this machine can reach: the load client wherever it runs, /metrics and one real
 completion over HTTP; device and model of this machine, which are recorded with every measurement.
 """
 
@@ -199,7 +199,7 @@ class LocalMeter:
             self.client.send(server.endpoint, LoadOrder(warm, cell, pace.tokens), None)
             sent = self.client.send(server.endpoint, LoadOrder(prompts, cell, pace.tokens), None)
             truth = [record for record in server.truth() if record["number"] >= 0]
-        return calibrate(sent.result, truth, pace, concurrency, pods=server.pods)
+        return calibrate(sent.result, truth, pace, concurrency)
 
 
 def served_models(endpoint: Endpoint) -> dict[str, dict[str, Any]]:

@@ -24,7 +24,6 @@ from mpctl.platform.local.engine import (
     check_model,
     drain_s,
     engine_command,
-    model_of,
     notes,
     read_service,
     served_name,
@@ -125,7 +124,7 @@ class LocalPlatform:
     def address(self, turn: int) -> Endpoint | None:
         """The service's own port, behind which the supervisor's router is."""
         desired = self.desired()
-        return self._endpoint(read_service(desired.text, desired.name), desired.port, desired.cwd)
+        return self._endpoint(read_service(desired.text, desired.name), desired.port)
 
     def check(self, demand: Demand) -> tuple[str, ...]:
         """Refuse a manifest whose model is not on this machine, or more engines than there is memory for."""
@@ -199,7 +198,7 @@ class LocalPlatform:
         return ArmState(
             id=arm_id,
             phase=phase,
-            endpoint=self._endpoint(service, arm.port, desired.cwd) if phase is Phase.READY else None,
+            endpoint=self._endpoint(service, arm.port) if phase is Phase.READY else None,
             argv=running,
             matches=_same_arguments(running, engine_command(desired.python, service, arm.port)),
             message=message,
@@ -215,14 +214,10 @@ class LocalPlatform:
         except FileNotFoundError:
             return None
 
-    def _endpoint(self, service: Service, port: int, cwd: str) -> Endpoint:
-        model = model_of(service)
-        tokenizer = service.command.get("tokenizer") or model
-        local = Path(cwd) / Path(tokenizer).expanduser()
+    def _endpoint(self, service: Service, port: int) -> Endpoint:
         return Endpoint(
             base_url=f"http://127.0.0.1:{port}",
             model=served_name(service),
-            tokenizer=str(local) if local.exists() else tokenizer,
             token=api_key(service),
             same_user=True,
         )

@@ -19,11 +19,9 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import secrets
-import shutil
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +29,6 @@ from mpctl import bounded
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.safe_text import without_requests
 
-_SCRATCH, _IN_USE = "scratch", "in-use"
 RESTORE = "restore this file from a copy; keep the files beside it: rollback needs revisions and ledger"
 
 
@@ -158,32 +155,6 @@ def try_lock(path: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
-
-
-@contextmanager
-def private_folder() -> Iterator[Path]:
-    """A folder of this user alone until the end of the block. A command that is killed leaves it to the next one, see
-    :func:`remove_abandoned_folders`."""
-    while True:
-        folder = state_root() / _SCRATCH / secrets.token_hex(8)
-        lock = try_lock(folder / _IN_USE)
-        if lock is not None and (folder / _IN_USE).exists():
-            break  # nobody removed it between its creation and the lock
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
-
-
-def remove_abandoned_folders() -> None:
-    """Remove the private folders of commands that were killed."""
-    for path in (state_root() / _SCRATCH).glob(f"*/{_IN_USE}"):
-        with suppress(OSError):  # of another user, or gone meanwhile
-            lock = try_lock(path)
-            if lock is not None:
-                shutil.rmtree(path.parent, ignore_errors=True)
-                os.close(lock)
 
 
 def _sync_directory(path: Path) -> None:

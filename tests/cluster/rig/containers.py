@@ -208,7 +208,7 @@ async def _value_from(api: Api, pod: dict, source: Mapping[str, Any], address: s
 def base_environment(image: str, address: str, proxy: str, folder: Path, *, job: bool = False) -> dict[str, str]:
     """What every container of an image finds set. ``address`` is the real one, ``image`` a folder of ``images``. A
     ``job`` also finds the Python modules of its image."""
-    modules = {"PYTHONPATH": f"{IMAGES / 'lib'}{os.pathsep}{IMAGES / image / 'lib'}"} if job else {}
+    modules = {"PYTHONPATH": str(IMAGES / "lib")} if job else {}
     return {
         **modules,
         "PATH": f"{IMAGES / image}{os.pathsep}{os.environ.get('PATH', '/usr/bin:/bin')}",

@@ -16,7 +16,7 @@ from mpctl.manifest import load_one
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.ports import Arm, Phase
 
-ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
+ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
 ENGINE = "spec.predictor.containers[kserve-container]"
 CHANGES = {
     "label": ("{name: svc, namespace: chat}", "{name: svc, namespace: chat, labels: {team: ml}}", "metadata.labels"),

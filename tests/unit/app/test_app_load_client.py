@@ -14,7 +14,7 @@ from mpctl.app.operate.outcome import OperationOutcome
 from mpctl.app.requests import MeasurementRequest, RolloutRequest, SpeculationRequest
 from mpctl.app.session.base import choose_load_place
 from mpctl.cli.main import run
-from mpctl.errors import InputError, Refused
+from mpctl.errors import InputError
 from mpctl.methods import Spec
 from mpctl.rollout.context import Context
 from mpctl.rollout.ledger import Entry, Event
@@ -37,54 +37,30 @@ def operation(plan=None, **changes):
 
 
 @pytest.mark.parametrize(
-    ("asked", "pods", "platform", "unfinished", "where"),
+    ("asked", "platform", "unfinished", "where"),
     [
-        ("auto", None, "kubernetes", None, "job"),
-        ("auto", None, "local", None, "local"),
-        ("auto", None, "kubernetes", operation(load="local"), "local"),
-        ("local", None, "kubernetes", operation(load="job"), "local"),
-        ("job", None, "kubernetes", operation(load="local"), "job"),
-        ("auto", None, "kubernetes", operation(load="job").undo_plan(why=""), "job"),
-        ("auto", None, "kubernetes", operation(load="local").undo_plan(why=""), "job"),
-        ("auto", None, "local", operation(load="local").undo_plan(why=""), "local"),
-        ("auto", 4, "kubernetes", None, "job of 4 pods"),
-        ("auto", None, "kubernetes", operation(load="job", load_pods=2), "job of 2 pods"),
-        ("auto", 1, "kubernetes", operation(load="job", load_pods=2), "job"),
-        ("local", None, "kubernetes", operation(load="job", load_pods=2), "local"),
-        ("local", 1, "local", None, "local"),
+        ("auto", "kubernetes", None, "job"),
+        ("auto", "local", None, "local"),
+        ("auto", "kubernetes", operation(load="local"), "local"),
+        ("local", "kubernetes", operation(load="job"), "local"),
+        ("job", "kubernetes", operation(load="local"), "job"),
+        ("auto", "kubernetes", operation(load="job").undo_plan(why=""), "job"),
+        ("auto", "kubernetes", operation(load="local").undo_plan(why=""), "job"),
+        ("auto", "local", operation(load="local").undo_plan(why=""), "local"),
     ],
 )
-def test_where(asked, pods, platform, unfinished, where):
+def test_where(asked, platform, unfinished, where):
     found = operation(unfinished) if isinstance(unfinished, Plan) else unfinished
-    assert str(choose_load_place(asked, pods, platform, unfinished=found)) == where
+    assert choose_load_place(asked, platform, unfinished=found) == where
 
 
 @pytest.mark.parametrize("asked", ["auto", "local"])
-def test_no_pods_without_a_job(asked):
-    with pytest.raises(InputError, match="--load-pods: only a Job in a cluster has pods"):
-        choose_load_place(asked, 2, "local")
-
-
-def test_another_number_of_pods_is_another_plan():
-    plan, two = operation(load="job").plan, operation(load="job", load_pods=2).plan
-    assert two.terms_other_than(plan) == ("load pods",)
-
-
-class Fake(SimpleNamespace):
-    """A session in which nothing can send a load, as on a machine without vLLM."""
-
-    def require_load_client(self):
-        if self.load_place.where != "job":
-            raise Refused("no vLLM is installed")
-
-
-@pytest.mark.parametrize("asked", ["auto", "local"])
-def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, monkeypatch):
+def test_an_automatic_rollback_continues_with_the_load_client_that_was_asked_for(asked, monkeypatch):
     """The same rollout again, after its way back could not be finished."""
     data = {"plan": operation(load="job").undo_plan(why="", automatic=True).to_record()}
     moment = datetime(2026, 1, 1, tzinfo=UTC)
     back = Entry.after(None, at=moment, operation="rollback-2", event=Event.OPENED, who="ann", data=data)
-    session = Fake(
+    session = SimpleNamespace(
         name="demo",
         namespace="ns",
         title="service ns/demo",
@@ -105,9 +81,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
     planner = SimpleNamespace(fit_request=lambda *args: fit, plan=lambda *args: operation().plan)
     monkeypatch.setattr(rollout, "RolloutPlanner", lambda *args: planner)
     monkeypatch.setattr(rollout, "explain_rollout", lambda *args: "")
-    monkeypatch.setattr(
-        rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load_place.where)) or OUTCOME
-    )
+    monkeypatch.setattr(rollout, "carry_out", lambda *args: carried.append((args[2].id, session.load_place)) or OUTCOME)
     request = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(load=asked))
     assert rollout.run(session, request).exit_code == 0
     assert carried == [("rollback-2", "job" if asked == "auto" else "local")]
@@ -115,7 +89,7 @@ def test_an_automatic_way_back_is_gone_on_with_where_no_load_client_is(asked, mo
 
 def test_no_job_without_a_cluster():
     with pytest.raises(InputError, match="--load: there is no cluster to run a Job in"):
-        choose_load_place("job", None, "local")
+        choose_load_place("job", "local")
 
 
 def test_a_server_at_an_address_is_measured_from_here(capsys):

@@ -23,7 +23,7 @@ from mpctl.methods import Spec
 from mpctl.rollout import runner
 from mpctl.rollout.operation import Ending, unfinished_operation
 
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 
 

@@ -21,7 +21,7 @@ from mpctl.rollout.steps.measure import verdict_of
 
 WORKLOAD = Workload((Traffic("edits", tuple(f"prompt {n}" for n in range(192))),), repeats=24, requests=4)
 NOISE = MeasurementNoise("rollout-3", (CellNoise("edits", 1, 4.0, 0.2, {"time_per_token_ratio": 0.22, "tpot": 0.25}),))
-ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
+ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
 DETECTING = replace(ASKED, measurement=replace(ASKED.measurement, rounds=None, detect=0.2))
 
 
@@ -104,7 +104,7 @@ def test_a_dry_run_sends_nothing_and_says_so():
 def repeated(disk=None, **asked):
     """A rollout to an arm that is half as fast: its verdict takes an analysis, which equal arms may never reach."""
     session = MemorySession(seconds=0.2, disk=disk)
-    measurement = MeasurementRequest(requests=5, rounds=8, calibrate=False, **asked)
+    measurement = MeasurementRequest(requests=5, rounds=8, **asked)
     return session.memory.disk, rollout.run(session, replace(ASKED, measurement=measurement)).operation
 
 

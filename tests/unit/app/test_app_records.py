@@ -14,7 +14,7 @@ from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutReque
 from mpctl.platform.kubernetes.object_store import KubernetesStore
 from mpctl.rollout.operation import operations, prunable
 
-ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6, calibrate=False))
+ASKED = RolloutRequest(SpeculationRequest("ngram"), MeasurementRequest(requests=5, rounds=6))
 
 
 def cycles(count):

@@ -11,7 +11,6 @@ from mpctl.app.change.check import PreflightResult
 from mpctl.app.change.resolve import Checkpoint, Selection, UnchangedService
 from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
-from mpctl.app.session.base import LoadPlace
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import CHAT
@@ -78,7 +77,7 @@ WORKLOAD = SimpleNamespace(digest=lambda: "0" * 64)
 def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False, keep_baseline=False):
     wanted = TrafficRequest(**(traffic or {}), keep_baseline=keep_baseline)
     request = RolloutRequest(SpeculationRequest("ngram"), traffic=wanted)
-    planner = rollout_plan.RolloutPlanner(one, request, CHANGE, LoadPlace("local"))
+    planner = rollout_plan.RolloutPlanner(one, request, CHANGE, "local")
     fit = planner.fit_platform(rollout_plan.Fit(WORKLOAD, strategy, downtime))
     return planner.plan(fit), fit.notes
 
@@ -105,7 +104,7 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, comma
         CHANGE, target=UnchangedService(service, None, Checkpoint()), checked=PreflightResult(findings, ())
     )
     request = RolloutRequest(SpeculationRequest("ngram"), fidelity=asked)
-    planner = rollout_plan.RolloutPlanner(session(), request, change, LoadPlace("local"))
+    planner = rollout_plan.RolloutPlanner(session(), request, change, "local")
     workload = Workload(traffic=(Traffic("own", (prompt, "another")),), repeats=1, requests=2, warmup=0)
     fit = planner.fit_request(workload, None, ())
     assert fit.fidelity == fidelity

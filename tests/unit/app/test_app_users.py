@@ -16,7 +16,7 @@ from mpctl.gate.policy import Policy
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.ports import Arm
 
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6)
 
 
 class Busy(MemorySession):

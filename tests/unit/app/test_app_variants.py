@@ -53,7 +53,7 @@ def serve():
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         servers.append(server)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        return Endpoint(f"http://127.0.0.1:{server.server_port}", "base", "")
+        return Endpoint(f"http://127.0.0.1:{server.server_port}", "base")
 
     yield start
     for server in servers:

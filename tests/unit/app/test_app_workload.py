@@ -14,13 +14,13 @@ from mpctl.errors import InputError
 from mpctl.experiment.workload import Traffic
 
 
-def asked(*arguments, load=None):
+def asked(*arguments):
     """The workload of these arguments, by the options that rollout and bench share."""
     entries = {}
 
     @command("measure", MeasurementRequest, shared=False)
     def measure(request):
-        entries["workload"] = read_workload(request, load)
+        entries["workload"] = read_workload(request)
 
     measure.main(list(arguments), standalone_mode=False)
     return entries["workload"]
@@ -41,16 +41,8 @@ def test_what_is_sent_when_nothing_is_said():
     made = asked()
     assert [t.name for t in made.traffic] == ["edits"]
     assert (made.concurrency, made.rates, made.temperatures) == ((1,), (), (0.0,))
-    assert (made.repeats, made.requests, made.calibrate, made.reuse) == (48, 2, True, False)
+    assert (made.repeats, made.requests, made.reuse) == (48, 2, False)
     assert describe_workload(made) == "at most 48 rounds of 2 prompts (edits) at concurrency 1"
-
-
-@pytest.mark.parametrize("load", [("--concurrency", "2,8"), ("--rate", "3", "--requests", "2")])
-def test_a_pod_that_would_send_nothing_is_refused(load):
-    assert asked("--load-pods", "2", *load).cells
-    with pytest.raises(InputError, match=r"--load-pods: 3 pods cannot share 2 requests at once") as refused:
-        asked("--load-pods", "3", *load)
-    assert "--load-pods 2" in refused.value.hint
 
 
 def test_a_file_is_split_into_classes_with_their_shares(prompts, tmp_path):
@@ -74,11 +66,11 @@ def test_a_matrix(prompts):
     mine = prompts("My Traffic.jsonl", [f"p{i}" for i in range(500)])
     made = asked(
         *("--prompts", "edits:3", "--prompts", mine, "--repeats", "2", "--concurrency", "1,4", "--rate", "2.5"),
-        *("--temperature", "0,0.7", "--max-time", "5m", "--no-calibrate"),
+        *("--temperature", "0,0.7", "--max-time", "5m"),
     )
     assert [(t.name, t.share) for t in made.traffic] == [("edits", 3.0), ("my-traffic", 1.0)]
     assert len(made.cells) == 2 * 2 * 3
-    assert (made.max_time_s, made.calibrate) == (300.0, False)
+    assert made.max_time_s == 300.0
     assert describe_workload(made) == (
         "at most 2 rounds of 48 prompts (edits 75%, my-traffic 25%) at concurrency 1, 4 and 2.5 requests/s, "
         "temperature 0, 0.7"
@@ -159,22 +151,3 @@ def test_too_few_prompts_are_found_before_anything_starts():
         asked("--concurrency", "1,8,32")
     assert asked("--concurrency", "1,8,32", "--reuse-prompts").repeated("edits") > 0
     assert asked("--concurrency", "1,8,32", "--repeats", "2").repeated("edits") == 0
-
-
-def test_a_data_set_is_read_by_the_load_client():
-    rows = []
-
-    def load(dataset, path, count):
-        rows.append((dataset, path, count))
-        return tuple(f"q{i % 150}" for i in range(200))
-
-    made = asked("--dataset", "Maths=hf:openai/gsm8k@./copy:2", load=load)
-    assert rows == [("hf", "openai/gsm8k@./copy", 2000)]
-    assert [(t.name, t.share, len(t.prompts), t.repeated) for t in made.traffic] == [("maths", 2.0, 150, 50)]
-
-
-@pytest.mark.parametrize("text", ["gsm8k", "math=gsm8k", "math=gsm8k:FILE", "math=hf:", "=hf:x"])
-def test_a_data_set_that_is_none(text):
-    with pytest.raises(InputError, match=r"is not NAME=DATASET:PATH") as caught:
-        asked("--dataset", text, load=lambda *_: ("a",))
-    assert caught.value.field == "--dataset"

@@ -59,7 +59,6 @@ ROLLOUTS = [
     (["--token-secret", "hub"], staged(token_secret="hub")),
     (["--bake", "0"], shifted(bake_s=0.0)),
     (["--prompts", "edits:2", "--prompts", "a=f.jsonl"], measured(prompts=("edits:2", "a=f.jsonl"))),
-    (["--dataset", "m=hf:org/x"], measured(datasets=("m=hf:org/x",))),
     (["--concurrency", "1,8"], measured(concurrency=(1, 8))),
     (["--rate", "0.5,2"], measured(requests_per_s=(0.5, 2.0))),
     (["--requests", "4", "--repeats", "6"], measured(requests=4, rounds=6)),
@@ -67,9 +66,8 @@ ROLLOUTS = [
     (["--detect", "10"], measured(detect=0.1)),
     (["--max-time", "5m"], measured(time_limit_s=300.0)),
     (["--temperature", "0,0.7", "--max-tokens", "9"], measured(temperatures=(0.0, 0.7), max_tokens=9)),
-    (["--reuse-prompts", "--no-calibrate"], measured(reuse_prompts=True, calibrate=False)),
+    (["--reuse-prompts"], measured(reuse_prompts=True)),
     (["--workload", "log.jsonl"], measured(workloads=("log.jsonl",))),
-    (["--load-pods", "4"], measured(load_pods=4)),
     (["--contexts", "2k,300"], measured(contexts=(2048, 300))),
     (["--thinking", "both"], measured(thinking="both")),
     (["--adapters", "sql,law"], measured(adapters=("sql", "law"))),
@@ -173,7 +171,7 @@ def test_every_option_of_a_rollout_has_a_place_in_the_request(cli):
     typed = {word.partition("=")[0] for arguments, _ in ROLLOUTS for word in arguments if word.startswith("--")}
     elsewhere = {"--spec", "--file", "--yes", "--no-input", "--output"}
     opts = {p.opts[-1] for p in command.params if getattr(p, "section", "Global") not in ("Global", "Output")}
-    assert opts - elsewhere <= typed | {"--calibrate"}
+    assert opts - elsewhere <= typed
 
 
 SUMMARY = """\
@@ -185,7 +183,7 @@ roll back    mpctl rollback svc -n chat"""
 
 
 def ended(seconds):
-    request = replace(NGRAM, measurement=MeasurementRequest(requests=5, rounds=6, calibrate=False))
+    request = replace(NGRAM, measurement=MeasurementRequest(requests=5, rounds=6))
     return rollout.run(MemorySession(seconds=seconds), request)
 
 

@@ -17,7 +17,7 @@ COMMANDS = [["status"], ["history"], ["doctor"], ["plan", "qwen", "--gpu", "L4"]
 # policy; consent to use users' requests; what is started, kept, shown or written.
 _REFUSED = """
 platform context kubeconfig as all all_namespaces cluster_wide selector url candidate candidate_url home shared_home
-lease_namespace leader_elect load load_pods queue engine route service port listen prometheus role to profile model
+lease_namespace leader_elect load queue engine route service port listen prometheus role to profile model
 target
 image staging_image trainer trainer_image vllm secret token_secret key public_key sign_with webhook
 webhook_secret watch_policy policy known_bad ignore cluster_id accept_difference accept_downtime allow_in_job

@@ -1,7 +1,9 @@
-"""Blocks read from the bench client's JSON."""
+"""Blocks of what the load client timed."""
 
 from __future__ import annotations
 
+import base64
+import gzip
 import itertools
 import json
 import math
@@ -13,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_samples import EDITS, STARTED, bench, block, captured
 
-from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, Sample, _without_prompt, prompt_digest
+from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, LoadResult, Sample, _without_prompt, prompt_digest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 
@@ -25,24 +27,28 @@ LOAD = Cell("edits", 24)
 
 
 def read(result, *, count=None):
-    errors = result.get("errors")
-    sent = len(errors) if count is None and isinstance(errors, list) else count or 2
+    sent = len(result["requests"]) if count is None else count
     prompts = tuple(f"prompt {i}" for i in range(sent))
-    return Block.from_bench(result, arm="candidate", cell=LOAD, repeat=3, prompts=prompts, before=BEFORE, after=AFTER)
+    result = LoadResult.read(result)
+    return Block.of(result, arm="candidate", cell=LOAD, repeat=3, prompts=prompts, before=BEFORE, after=AFTER)
 
 
-def small(**changes):
-    result = {
-        "date": "20261121-045846",
-        "duration": 2.0,
-        "max_concurrency": 4,
-        "ttfts": [0.010, 0.020],
-        "itls": [[0.001, 0.002], [0.004]],
-        "output_lens": [3, 2],
-        "generated_texts": ["abc", "de"],
-        "errors": ["", ""],
-    }
-    return {**result, **changes}
+FIRST = {"ttft_s": 0.010, "held_s": 0.0, "gaps_s": [0.001, 0.002], "tokens": 3, "text": "abc", "error": ""}
+SECOND = {"ttft_s": 0.020, "held_s": 0.0, "gaps_s": [0.004], "tokens": 2, "text": "de", "error": ""}
+
+
+def small(first=None, second=None, **changes):
+    """A result of two requests; ``first`` and ``second``: changes of their fields."""
+    requests = [{**FIRST, **(first or {})}, {**SECOND, **(second or {})}]
+    return {"started": "2026-11-21T04:58:46+00:00", "duration_s": 2.0, "requests": requests, **changes}
+
+
+def of_bench(result):
+    """What ``vllm bench serve`` saved, as the load client returns it."""
+    lists = (result[key] for key in ("ttfts", "itls", "output_lens", "generated_texts", "errors"))
+    names = ("ttft_s", "gaps_s", "tokens", "text", "error")
+    rows = [{"held_s": 0.0, **dict(zip(names, row, strict=True))} for row in zip(*lists, strict=True)]
+    return {"started": result["date"], "duration_s": result["duration"], "requests": rows}
 
 
 @pytest.mark.parametrize("time", [5e-324, 1e-300, 1e-9, SHORTEST_MS / 2000])
@@ -54,10 +60,10 @@ def test_no_time_is_shorter_than_a_clock_can_resolve(time):
     assert block("baseline", seconds=time).duration_s == SHORTEST_MS / 1000
 
 
-def test_a_real_result_gives_the_clients_own_figures():
-    """The client computes throughput, TTFT, TPOT and end-to-end times itself: ours must be the same."""
+def test_the_figures_of_a_real_result_are_those_that_vllm_computes():
+    """``vllm bench serve`` computes throughput, TTFT, TPOT and end-to-end times itself: ours must be the same."""
     result = bench()
-    made = read(result)
+    made = read(of_bench(result))
     assert (made.arm, made.repeat, made.cell) == ("candidate", 3, LOAD)
     assert datetime.fromisoformat(made.started) == datetime(2026, 11, 21, 1, 19, 8, tzinfo=UTC)
     assert len(made.completed) == len(made.samples) == result["completed"] == 48
@@ -91,51 +97,57 @@ def test_how_the_chunks_were_merged_does_not_matter(intervals, drawn):
     cuts = sorted(drawn.draw(st.sets(st.integers(1, len(intervals)), max_size=5)) | {0, len(intervals)})
     merged = [math.fsum(intervals[a:b]) for a, b in itertools.pairwise(cuts)]
     tokens = len(intervals) + 1
-    same = {"ttfts": [0.01], "output_lens": [tokens], "generated_texts": ["x"], "errors": [""]}
-    (fine,) = read(small(**same, itls=[intervals])).samples
-    (coarse,) = read(small(**same, itls=[merged])).samples
+    fine, _ = read(small({"tokens": tokens, "gaps_s": intervals})).samples
+    coarse, _ = read(small({"tokens": tokens, "gaps_s": merged})).samples
     assert (coarse.tokens, coarse.tpot_ms) == (fine.tokens, pytest.approx(fine.tpot_ms))
     assert coarse.e2e_ms == pytest.approx(fine.e2e_ms)
 
 
-@pytest.mark.parametrize("key", ["ttfts", "itls", "output_lens", "generated_texts", "errors"])
-@pytest.mark.parametrize("value", [None, "missing", "x"])
-def test_a_missing_list_is_named(key, value):
-    result = small()
-    if value == "missing":
-        del result[key]
-    else:
-        result[key] = value
-    with pytest.raises(BlockError, match=rf"{key} is missing; was it run with --save-detailed"):
-        read(result)
-
-
-@pytest.mark.parametrize("key", ["ttfts", "itls", "output_lens", "generated_texts", "errors"])
-def test_lists_of_different_length_are_refused(key):
-    result = small()
-    result[key] = result[key][:1]
-    with pytest.raises(BlockError, match=rf"different length .*'{key}': 1"):
-        read(result)
+@pytest.mark.parametrize("name", sorted(FIRST))
+@pytest.mark.parametrize("value", [None, "missing", {}])
+def test_a_field_that_is_missing_or_of_another_type_is_named(name, value):
+    first = {key: held for key, held in FIRST.items() if key != name} | ({} if value == "missing" else {name: value})
+    with pytest.raises(BlockError, match=rf"the load client's result: .*{name}"):
+        read({**small(), "requests": [first, SECOND]})
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "result",
     [
-        {"ttfts": [math.nan, 0.1]},
-        {"ttfts": [math.inf, 0.1]},
-        {"itls": [[0.1, math.nan], [0.1]]},
-        {"duration": math.nan},
-        {"duration": math.inf},
-        {"duration": 0.0},
-        {"duration": -1.0},
-        {"duration": None},
-        {"date": None},
-        {"date": "yesterday"},
+        small({"ttft_s": math.nan}),
+        small({"ttft_s": math.inf}),
+        small({"ttft_s": -1.0}),
+        small({"gaps_s": [0.1, math.nan]}),
+        small({"tokens": -3}),
+        small({"tokens": 10**20}),
+        small({"held_s": math.inf}, duration_s=math.nan),
+        small(duration_s=math.nan),
+        small(duration_s=math.inf),
+        small(duration_s=0.0),
+        small(duration_s=-1.0),
+        small(duration_s=None),
+        small(started=None),
     ],
 )
-def test_times_that_are_none_are_refused(changes):
+def test_figures_that_cannot_have_been_measured_are_refused(result):
     with pytest.raises(BlockError):
-        read(small(**changes))
+        read(result)
+
+
+@pytest.mark.parametrize(("cell", "held_ms"), [(Cell("edits", 256, rate=2.0), 250.0), (Cell("edits", 8), 0.0)])
+def test_only_an_open_loop_holds_requests_back(cell, held_ms):
+    result = LoadResult.read(small({"held_s": 0.5, "ttft_s": 0.6}))
+    made = Block.of(result, arm="candidate", cell=cell, repeat=0, prompts=("a", "b"), before=BEFORE, after=AFTER)
+    assert made.held_ms == pytest.approx(held_ms)
+    assert made.samples[0].ttft_ms == pytest.approx(600.0)
+
+
+def test_the_stored_times_have_neither_texts_nor_tokens_nor_messages():
+    result = LoadResult.read(small({"text": "secret", "ids": [4711], "error": "secret"}))
+    packed = result.packed()
+    rows = json.loads(gzip.decompress(base64.b64decode(packed["data"])))
+    assert packed["encoding"] == "gzip+base64"
+    assert rows == [[0.010, 0.0, [0.001, 0.002], 3], [0.020, 0.0, [0.004], 2]]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +160,7 @@ def test_times_that_are_none_are_refused(changes):
     ],
 )
 def test_a_failed_request_has_no_times_and_no_tokens(error, shown):
-    made = read(small(errors=[error, ""], ttfts=[0.0, 0.02]))
+    made = read(small({"error": error, "ttft_s": 0.0}))
     assert made.samples[0].error == shown
     assert (made.samples[0].ttft_ms, made.samples[0].e2e_ms, made.samples[0].tokens) == (None, None, 0)
     assert made.completed == made.samples[1:]
@@ -157,17 +169,25 @@ def test_a_failed_request_has_no_times_and_no_tokens(error, shown):
 
 
 def test_an_answer_without_tokens_is_a_failure():
-    made = read(small(output_lens=[0, 2]))
+    made = read(small({"tokens": 0}))
     assert [s.error for s in made.samples] == ["no output", ""]
 
 
 def test_counters_that_cannot_be_differenced_are_not_hidden():
     with pytest.raises(CounterError):
-        Block.from_bench(small(), arm="candidate", cell=LOAD, repeat=0, prompts=("a", "b"), before=AFTER, after=BEFORE)
+        Block.of(
+            LoadResult.read(small()),
+            arm="candidate",
+            cell=LOAD,
+            repeat=0,
+            prompts=("a", "b"),
+            before=AFTER,
+            after=BEFORE,
+        )
 
 
 def test_samples_carry_their_prompts_and_their_number_must_be_right():
-    assert [s.prompt for s in read(small(errors=["boom", ""])).samples] == [
+    assert [s.prompt for s in read(small({"error": "boom"})).samples] == [
         prompt_digest("prompt 0"),
         prompt_digest("prompt 1"),
     ]
@@ -176,7 +196,7 @@ def test_samples_carry_their_prompts_and_their_number_must_be_right():
 
 
 def test_answers_of_one_chunk_have_no_step_time():
-    assert read(small(itls=[[], []])).step_ms is None
+    assert read(small({"gaps_s": []}, {"gaps_s": []})).step_ms is None
 
 
 times = st.none() | st.floats(0, 1e6)
@@ -195,7 +215,7 @@ def test_blocks_round_trip_through_json(some, duration, repeat, steps):
 
 
 def test_a_real_block_round_trips():
-    made = read(bench())
+    made = read(of_bench(bench()))
     assert Block.from_record(json.loads(json.dumps(made.to_record()))) == made
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpctl.errors import MpctlError
+from mpctl.experiment.block import LoadResult, StreamedRequest
 from mpctl.experiment.calibration import Pace, calibrate, describe, requests_for, saturation
 from mpctl.experiment.run import Calibration
 from mpctl.platform.load import PACED
@@ -23,15 +25,15 @@ def truth(count):
     return [{"number": float(n), "first_s": 0.020, "last_s": 0.040} for n in range(count)]
 
 
-def told(firsts, rests, **changes):
+def told(firsts, rests, duration_s=1.0, **first_changes):
     """What a client says of requests whose first chunk it saw after ``firsts`` s and the last ``rests`` s later."""
-    return {
-        "ttfts": firsts,
-        "itls": [[r / 2, r / 2] for r in rests],
-        "output_lens": [PACE.tokens] * len(firsts),
-        "errors": [""] * len(firsts),
-        **changes,
-    }
+    requests = [
+        StreamedRequest(first, 0.0, (rest / 2, rest / 2), PACE.tokens, "word", "")
+        for first, rest in zip(firsts, rests, strict=True)
+    ]
+    return LoadResult(
+        "", duration_s, tuple(replace(r, **first_changes) if i == 0 else r for i, r in enumerate(requests))
+    )
 
 
 def test_a_client_without_fault_adds_nothing():
@@ -49,22 +51,22 @@ def test_the_larger_of_first_token_and_whole_time_counts():
 
 def busy(chunks_per_s):
     """A block in which so many chunks arrived per second."""
-    return {"itls": [[0.1] * 9] * 100, "duration": 1000 / chunks_per_s}
+    request = StreamedRequest(0.1, 0.0, (0.1,) * 9, 40, "word", "")
+    return LoadResult("", 1000 / chunks_per_s, (request,) * 100)
 
 
-def test_a_client_whose_limit_is_not_known_needs_no_second_pod():
-    took = told([0.020] * 8, [0.020] * 8, duration=4 * PACE.request_s * 1.2)
-    calibration = calibrate(took, truth(8), PACE, 2)
+def test_a_client_whose_limit_is_not_known_is_not_saturated():
+    calibration = calibrate(told([0.020] * 8, [0.020] * 8, 4 * PACE.request_s * 1.2), truth(8), PACE, 2)
     assert calibration.slowdown == pytest.approx(1.2)
     assert saturation(calibration, busy(1e6)) == saturation(None, busy(1e6)) == ""
 
 
-@pytest.mark.parametrize(("pods", "share", "needed"), [(1, 0.79, None), (1, 2.0, 3), (2, 2.0, 5)])
-def test_a_saturated_client_names_the_pods_that_keep_up_with_the_engine(pods, share, needed):
-    took = told([0.020] * 16, [0.020] * 16, duration=2 * PACE.request_s * 3.0)
-    calibration = calibrate(took, truth(16), PACE, 8, pods=pods)
-    actual_saturation = saturation(calibration, busy(share * calibration.chunks_per_s))
-    assert (f"--load-pods {needed} " in actual_saturation) if needed else not actual_saturation
+@pytest.mark.parametrize(("share", "saturated"), [(0.79, False), (0.81, True), (2.0, True)])
+def test_a_block_above_four_fifths_of_the_clients_limit_saturates_it(share, saturated):
+    calibration = calibrate(told([0.020] * 16, [0.020] * 16, 2 * PACE.request_s * 3.0), truth(16), PACE, 8)
+    reason = saturation(calibration, busy(share * calibration.chunks_per_s))
+    assert ("the load client is saturated" in reason and "lower --concurrency or --rate" in reason) == saturated
+    assert bool(reason) == saturated
 
 
 def test_the_tail_is_the_slowest_of_a_hundred():
@@ -84,17 +86,17 @@ def test_answers_are_paired_by_number_in_whatever_order_the_server_gave_them():
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("count", "changes", "message"),
     [
-        ({"errors": ["", "Traceback\nOSError: gone", ""]}, "1 calibration requests failed; first: OSError: gone"),
-        ({"ttfts": [0.02, 0.02]}, "reported 2 requests, the server answered 3"),
-        ({"output_lens": [PACE.chunks] * 3}, f"counts {PACE.chunks} tokens where {PACE.tokens} were sent"),
-        ({"ttfts": [], "itls": [], "output_lens": []}, "reported 0 requests"),
+        (3, {"error": "OSError: gone"}, "1 calibration requests failed; first: OSError: gone"),
+        (2, {}, "reported 2 requests, the server answered 3"),
+        (3, {"tokens": PACE.chunks}, f"counts {PACE.chunks} tokens, the server sent {PACE.tokens}"),
+        (0, {}, "reported 0 requests"),
     ],
 )
-def test_what_cannot_be_trusted_is_refused(changes, message):
+def test_what_cannot_be_trusted_is_refused(count, changes, message):
     with pytest.raises(MpctlError, match=message):
-        calibrate(told([0.02] * 3, [0.02] * 3, **changes), truth(3), PACE, 1)
+        calibrate(told([0.02] * count, [0.02] * count, **changes), truth(3), PACE, 1)
 
 
 @settings(max_examples=50, deadline=None)
@@ -106,8 +108,8 @@ def test_quantiles_are_ordered_and_never_negative(errors):
 
 
 def test_how_many_requests():
-    assert requests_for(1, PACE) == 75
-    assert requests_for(8, PACE) == 400
+    assert requests_for(1, PACE) == 25
+    assert requests_for(8, PACE) == 200
     assert requests_for(128, PACE) == 1024
 
 

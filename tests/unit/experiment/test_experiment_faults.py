@@ -1,4 +1,4 @@
-"""Damaged data through the front door: bench JSON and expositions in, a named outcome out, never a pass."""
+"""Damaged data through the front door: times and expositions in, a named outcome out, never a pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from measure_samples import DATA, EDITS, QUEUE, TIMED, rounds_of, timed, window
 
-from mpctl.experiment.block import CANDIDATE, Block, BlockError
+from mpctl.experiment.block import CANDIDATE, Block, BlockError, LoadResult, StreamedRequest
 from mpctl.experiment.counters import CounterError, Counters
 from mpctl.gate.analysis import Analysis
 from mpctl.gate.assess import assess
@@ -17,20 +17,17 @@ from mpctl.gate.rule import Outcome
 
 BEFORE = (DATA / "metrics_ngram_before_requests.txt").read_text()
 AFTER = (DATA / "metrics_ngram_after_load.txt").read_text()
-RESULT = {
-    "date": "20261121-045846",
-    "duration": 2.0,
-    "ttfts": [0.010, 0.020],
-    "itls": [[0.001, 0.002], [0.004]],
-    "output_lens": [3, 2],
-    "generated_texts": ["abc", "de"],
-    "errors": ["", ""],
-}
+REQUESTS = (
+    StreamedRequest(0.010, 0.0, (0.001, 0.002), 3, "abc", ""),
+    StreamedRequest(0.020, 0.0, (0.004,), 2, "de", ""),
+)
 
 
-def read(before=BEFORE, after=AFTER, **changes):
-    return Block.from_bench(
-        {**RESULT, **changes},
+def read(before=BEFORE, after=AFTER, duration_s=2.0, **changes):
+    """A block of two requests; ``changes`` of the first."""
+    first, second = REQUESTS
+    return Block.of(
+        LoadResult("2026-11-21T04:58:46+00:00", duration_s, (replace(first, **changes), second)),
         arm=CANDIDATE,
         cell=EDITS,
         repeat=0,
@@ -65,11 +62,10 @@ def outcome_of(verdict, rule):
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("field", ["ttfts", "itls", "duration"])
+@pytest.mark.parametrize("field", ["ttft_s", "gaps_s", "duration_s"])
 def test_times_that_are_no_numbers_are_refused(field, value):
-    changes = {"ttfts": [value, 0.1], "itls": [[value], [0.1]], "duration": value}
     with pytest.raises(BlockError):
-        read(**{field: changes[field]})
+        read(**{field: (value,) if field == "gaps_s" else value})
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf"])
@@ -129,13 +125,13 @@ def test_a_stream_whose_chunks_carry_several_tokens_is_measured_right():
     """Published: a client that counts chunks found 24.6 tok/s where there were 41; 256 tokens came in 153 chunks."""
     tokens, chunks, seconds = 256, 153, 6.2
     made = read(
-        ttfts=[0.1, 0.1],
-        itls=[[seconds / (chunks - 1)] * (chunks - 1)] * 2,
-        output_lens=[tokens, tokens],
-        duration=2 * (seconds + 0.1),
+        ttft_s=0.1,
+        gaps_s=(seconds / (chunks - 1),) * (chunks - 1),
+        tokens=tokens,
+        duration_s=seconds + 0.1,
     )
     assert made.samples[0].tpot_ms == pytest.approx(1000 * seconds / (tokens - 1))
-    assert made.throughput == pytest.approx(tokens / (seconds + 0.1))
+    assert made.throughput == pytest.approx((tokens + 2) / (seconds + 0.1))
     assert made.step_ms[0] == pytest.approx(1000 * seconds / (chunks - 1))  # shown as what it is: the step
 
 

@@ -171,7 +171,6 @@ def test_prompts_that_go_round_again_are_counted_and_distinct_within_a_block(cou
         {"warmup": 1},
         {"max_time_s": 1.0},
         {"reuse": True},
-        {"calibrate": False},
     ],
 )
 def test_the_digest_sees_whatever_changes_what_is_sent(changes):

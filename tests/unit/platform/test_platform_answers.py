@@ -33,7 +33,7 @@ def engine():
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.bodies = []
-    server.endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "svc", "", token="key")
+    server.endpoint = Endpoint(f"http://127.0.0.1:{server.server_port}", "svc", token="key")
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield server
     server.shutdown()
@@ -156,7 +156,7 @@ def test_a_failed_request_is_an_error_without_a_word_of_it(engine, response, err
 
 
 def test_an_engine_that_is_gone_gives_errors(engine):
-    gone = Endpoint("http://127.0.0.1:1", "svc", "")
+    gone = Endpoint("http://127.0.0.1:1", "svc")
     ask = Ask("own", {"messages": [{"role": "user", "content": SECRET}]}, 64)
     assert answers.ask(gone, [ask], concurrency=1, salt="s") == (Answer(error="no complete answer"),)
     assert answers.score(gone, [Answer(prompt_ids=(1,), ids=(2,))], alternatives=1, concurrency=1, salt="s") == (None,)

@@ -26,9 +26,7 @@ from mpctl.platform.local.processes import alive, arguments_of, identify, stop_g
 from mpctl.platform.local.state_files import (
     last_log_line,
     locked,
-    private_folder,
     read_json,
-    remove_abandoned_folders,
     service_dir,
     service_dirs,
     state_root,
@@ -53,21 +51,6 @@ def test_a_file_is_for_the_owner_alone_whatever_the_umask(tmp_path):
         os.umask(old)
     assert mode(tmp_path / "new" / "file") == 0o600
     assert mode(tmp_path / "new") == 0o700
-
-
-def test_a_private_folder_is_removed_at_its_end_and_that_of_a_killed_command_by_another(tmp_path, monkeypatch):
-    monkeypatch.setenv("MPCTL_STATE_DIR", str(tmp_path))
-    with private_folder() as used:
-        assert mode(used) == 0o700
-        abandoned = used.with_name("abandoned")
-        abandoned.mkdir()
-        for folder in (used, abandoned):
-            (folder / "prompts.jsonl").write_text("private")
-        (abandoned / "in-use").touch()  # the lock of a process ends with it
-        remove_abandoned_folders()
-        assert (used / "prompts.jsonl").exists()
-        assert not abandoned.exists()
-    assert list((tmp_path / "scratch").iterdir()) == []
 
 
 def test_replacing_a_wider_file_narrows_it(tmp_path):

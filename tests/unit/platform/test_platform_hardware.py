@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import stat
-from pathlib import Path
 
 import pytest
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 from mpctl.platform import http
-from mpctl.platform.load import bench_arguments
-from mpctl.platform.local.client import BenchClient
+from mpctl.platform.load import block_of
+from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.meter import LocalMeter, device, is_here, model_digest
 from mpctl.rollout.ports import Endpoint, EngineFacts, LoadOrder
 
-ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", "tokenizer", token="key")
+ENDPOINT = Endpoint("http://127.0.0.1:1", "svc", token="key")
 
 
 def smi(tmp_path, monkeypatch, body):
@@ -104,7 +102,7 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     models = '{"data": [{"id": "svc", "root": "weights"}]}'
     served(monkeypatch, {"/version": '{"version": "0.32.0"}', "/v1/models": models, "/metrics": METRICS})
-    description = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path)).describe(ENDPOINT)
+    description = LocalMeter(StreamClient(), str(tmp_path)).describe(ENDPOINT)
     assert (description.engine_version, description.model, description.kv_pool_tokens) == ("0.32.0", "weights", 1398016)
     assert len(description.model_digest) == 64
     assert description.device
@@ -113,23 +111,21 @@ def test_an_engine_tells_its_version_model_and_room(monkeypatch, tmp_path):
 def test_of_a_forwarded_engine_this_machine_says_nothing(monkeypatch, tmp_path):
     (tmp_path / "weights").mkdir()
     served(monkeypatch, {"/v1/models": '{"data": [{"id": "svc", "root": "weights"}]}', "/metrics": METRICS})
-    description = LocalMeter(BenchClient("python", str(tmp_path)), str(tmp_path), forwarded=True).describe(ENDPOINT)
+    description = LocalMeter(StreamClient(), str(tmp_path), forwarded=True).describe(ENDPOINT)
     assert description == EngineFacts(model="weights", kv_pool_tokens=1398016)
 
 
 @pytest.mark.parametrize("broken", ["", "[]", '{"data": []}', '{"data": {}}', '{"data": [7]}', "<html>"])
 def test_what_an_engine_does_not_tell_is_empty(monkeypatch, broken):
     served(monkeypatch, {"/version": "x", "/v1/models": broken, "/metrics": "# nothing\n"})
-    description = LocalMeter(BenchClient("python", "/"), "/").describe(
-        Endpoint("http://127.0.0.1:1", "svc", "", token="key")
-    )
+    description = LocalMeter(StreamClient(), "/").describe(Endpoint("http://127.0.0.1:1", "svc", token="key"))
     assert description == EngineFacts(model="svc", device=description.device)
 
 
 def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
     served(monkeypatch, {})
     with pytest.raises(CounterError, match="/metrics"):
-        LocalMeter(BenchClient("python", "/"), "/").describe(ENDPOINT)
+        LocalMeter(StreamClient(), "/").describe(ENDPOINT)
 
 
 @pytest.mark.parametrize(
@@ -142,46 +138,34 @@ def test_without_metrics_there_is_nothing_to_measure(monkeypatch):
     ],
 )
 def test_what_is_on_this_machine(url, here):
-    assert is_here(Endpoint(url, "m", "")) is here
+    assert is_here(Endpoint(url, "m")) is here
 
 
-def arguments(cell, prompts=("a", "b"), tokenizer="t"):
-    actual_bench_arguments = bench_arguments(
-        Endpoint("http://h", "m", tokenizer), Path("/d"), Path("/r/x"), LoadOrder(prompts, cell, 64)
-    )
-    return dict(a.removeprefix("--").split("=", 1) for a in actual_bench_arguments if "=" in a), [
-        a for a in actual_bench_arguments if "=" not in a
-    ]
+def load_of(cell, prompts=("a", "b"), **options):
+    return block_of(LoadOrder(prompts, cell, 64, **options), "svc")
 
 
 def test_a_closed_and_an_open_loop():
-    closed, switches = arguments(Cell("edits", 8, 0.7))
-    assert (closed["max-concurrency"], closed["temperature"]) == ("8", "0.7")
-    assert "request-rate" not in closed
-    assert {"--disable-shuffle", "--skip-chat-template", "--save-detailed"} <= set(switches)
-    opened, _ = arguments(Cell("edits", 256, rate=2.5))
-    assert (opened["max-concurrency"], opened["request-rate"]) == ("256", "2.5")
+    closed, opened = load_of(Cell("edits", 8, 0.7)), load_of(Cell("edits", 256, rate=2.5))
+    assert (closed["concurrency"], closed["rate"], closed["bodies"][0]["temperature"]) == (8, None, 0.7)
+    assert (opened["concurrency"], opened["rate"]) == (256, 2.5)
 
 
 def test_both_arms_see_the_same_arrivals_and_every_round_others():
-    assert arguments(Cell("edits", 1))[0]["seed"] == arguments(Cell("edits", 1))[0]["seed"]
-    assert arguments(Cell("edits", 1))[0]["seed"] != arguments(Cell("edits", 1), ("c",))[0]["seed"]
+    assert load_of(Cell("edits", 1))["seed"] == load_of(Cell("edits", 1))["seed"]
+    assert load_of(Cell("edits", 1))["seed"] != load_of(Cell("edits", 1), ("c",))["seed"]
 
 
-def test_without_a_tokenizer_the_limit_stands_in_the_request():
-    options, switches = arguments(Cell("edits", 1), tokenizer="")
-    assert "tokenizer" not in options
-    assert options["extra-body"] == '{"max_completion_tokens": 64}'
-    assert "--skip-tokenizer-init" in switches
-
-
-@pytest.mark.parametrize("tokenizer", ["", "t"])
-def test_the_salt_of_the_prefix_cache_stands_in_every_request(tokenizer):
-    actual_bench_arguments = bench_arguments(
-        Endpoint("http://h", "m", tokenizer),
-        Path("/d"),
-        Path("/r/x"),
-        LoadOrder(("a",), Cell("edits", 1), 64, salt="s1"),
-    )
-    (extra,) = (a.removeprefix("--extra-body=") for a in actual_bench_arguments if a.startswith("--extra-body="))
-    assert json.loads(extra) == {"cache_salt": "s1"} | ({} if tokenizer else {"max_completion_tokens": 64})
+def test_a_request_has_the_limit_of_the_answer_and_asks_for_usage_and_for_ids_where_wanted():
+    first, second = load_of(Cell("edits", 1))["bodies"]
+    assert first == {
+        "model": "svc",
+        "messages": [{"role": "user", "content": "a"}],
+        "temperature": 0.0,
+        "max_completion_tokens": 64,
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    }
+    assert second["messages"][0]["content"] == "b"
+    assert load_of(Cell("edits", 1), salt="s1")["salt"] == "s1"
+    assert all(body["return_token_ids"] for body in load_of(Cell("edits", 1), token_ids=True)["bodies"])

@@ -6,7 +6,6 @@ import asyncio
 import os
 import socket
 import threading
-import urllib.request
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -14,15 +13,16 @@ import pytest
 from squatter import NOBODY, needs_root, squatting
 
 from mpctl.errors import MpctlError
+from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 from mpctl.platform import http
 from mpctl.platform.local import supervisor
-from mpctl.platform.local.client import BenchClient
+from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.in_engine import listeners
-from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, only_this_user, require_this_user
+from mpctl.platform.local.in_engine.listeners import NotThisUser, listener_of, require_this_user
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.platform.local.supervisor import RequestRouter
-from mpctl.rollout.ports import Endpoint
+from mpctl.rollout.ports import Endpoint, LoadOrder
 from scripts.drills.users import Users
 
 
@@ -83,14 +83,14 @@ def test_another_user_is_named(tmp_path):
 
 
 def key_and_prompt(port):
-    return Endpoint(f"http://127.0.0.1:{port}", "demo", "", token="sk-key", same_user=True)
+    return Endpoint(f"http://127.0.0.1:{port}", "demo", token="sk-key", same_user=True)
 
 
 @needs_root
 def test_no_key_and_no_request_reach_another_user(tmp_path):
     """The health check, the meter, the users of a drill and the router, each in front of a squatted port."""
     port = free_port()
-    meter = LocalMeter(BenchClient("python", "/"), "/")
+    meter = LocalMeter(StreamClient(), "/")
     with squatting(port, tmp_path / "log") as squatter:
         assert supervisor._healthy(port) is False
         assert supervisor._busy(port) is False
@@ -144,36 +144,23 @@ def engine():
         server.shutdown()
 
 
-async def fetched(port):
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(b"GET / HTTP/1.0\r\n\r\n")
-    answer = await reader.read()
-    writer.close()
-    return answer
+def sent_by_the_load_client(port):
+    """The errors of a block of one request."""
+    result = StreamClient().run(key_and_prompt(port), LoadOrder(("prompt",), Cell("edits", 1), 8))
+    return [request.error for request in result.requests]
 
 
-def test_a_load_client_reaches_this_users_engine_and_its_connections_are_counted(engine):
-    with only_this_user(engine) as opened:
-        assert b"ok" in asyncio.run(fetched(engine))
-        with urllib.request.urlopen(f"http://127.0.0.1:{engine}/") as answer:
-            assert answer.read() == b"ok"
-    assert opened == [require_this_user(engine)] * 2
-    with only_this_user(None) as opened:
-        assert b"ok" in asyncio.run(fetched(engine))
-    assert opened == []
+def test_a_load_client_reaches_this_users_engine(engine):
+    assert ["HTTP 501" in error for error in sent_by_the_load_client(engine)] == [True]
 
 
 @needs_root
 def test_a_load_client_sends_nothing_to_another_user(tmp_path):
     port = free_port()
     with squatting(port, tmp_path / "log") as squatter:
-        with only_this_user(port) as opened:
-            with pytest.raises(NotThisUser):
-                asyncio.run(fetched(port))
-            with pytest.raises(OSError, match="another user"):
-                urllib.request.urlopen(f"http://127.0.0.1:{port}/")
-        assert (opened, squatter.heard) == ([], "")
-        assert asyncio.run(fetched(port)), "and again afterwards: nothing of it stays behind"
+        (error,) = sent_by_the_load_client(port)
+        assert "another user" in error
+        assert squatter.heard == ""
 
 
 def test_this_users_engine_is_healthy_and_answers(engine):

@@ -1,4 +1,4 @@
-"""The load client's side in a pod, as a process with a bench client of a few lines."""
+"""The load client's side in a pod, as a process, against an engine of a few lines."""
 
 import hashlib
 import http.server
@@ -11,63 +11,48 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
-from mpctl.experiment.prompt_files import CHAT
 from mpctl.platform.kubernetes.load_job import job_manifest as load_job
-from mpctl.platform.load import PACED, WORKER
+from mpctl.platform.load import PACED, STREAM
 
-# A client that notes what it was asked, and answers with as many rows as there are prompts.
-CLIENT = """
-import asyncio, json, os
-def add_cli_args(parser): pass
-class Request:
-    request_overrides = {"seed": 1}
-    def __init__(self, line): self.prompt = json.loads(line)["prompt"]
-async def get_request(lines):
-    for line in lines: yield Request(line), 1.0
-def main(words):
-    given = dict(w[2:].partition("=")[::2] for w in words)
-    lines = open(given["dataset-path"]).read().splitlines()
-    if given.get("model") == "broken":
-        raise ValueError("no such model")
-    async def request():
-        return [r.request_overrides async for r, _ in get_request(lines)]
-    overrides = asyncio.run(request())
-    with open("sent.jsonl", "a") as sent:
-        sent.write(json.dumps([len(lines), os.environ.get("OPENAI_API_KEY")]) + "\\n")
-    if given.get("model") != "mute":
-        with open(given["result-filename"], "w") as result:
-            prompts = [json.loads(line)["prompt"] for line in lines]
-            json.dump({"prompts": prompts, **({"messages": overrides} if prompts[0][:1] == chr(30) else {})}, result)
-"""
-PARSER = """
-from argparse import ArgumentParser
-class FlexibleArgumentParser(ArgumentParser):
-    def parse_args(self, words): return words
-"""
+METRICS, CHAT = "/metrics", "/v1/chat/completions"
 
 
 @pytest.fixture
 def engine():
-    """An engine's /metrics: a counter that grows with every look."""
-    looks = []
+    """An engine whose counter grows with every look, and which answers with what it was asked."""
+    looks, sent = [], []
 
-    class Metrics(http.server.BaseHTTPRequestHandler):
+    class Answering(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             looks.append(self.headers.get("Authorization"))
             self.send_response(200)
             self.end_headers()
             self.wfile.write(f"vllm:generation_tokens_total {len(looks)}.0\n".encode())
 
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            sent.append((self.headers.get("Authorization"), body))
+            if body["model"] == "broken":
+                self.send_error(404)
+                return
+            self.send_response(200)
+            self.end_headers()
+            text = {"choices": [{"delta": {"content": body["messages"][-1]["content"]}}]}
+            for event in (text, {"choices": [], "usage": {"completion_tokens": 2}}):
+                self.wfile.write(b"data: %s\n\n" % json.dumps(event).encode())
+            self.wfile.write(b"data: [DONE]\n\n")
+
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics)
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answering)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/metrics", looks
+    yield SimpleNamespace(address=f"http://127.0.0.1:{server.server_port}", looks=looks, sent=sent)
     server.shutdown()
     server.server_close()
 
@@ -75,15 +60,27 @@ def engine():
 OWNER = {"Authorization": "Bearer of the operator"}
 
 
+def block(address, salt="", metrics=METRICS, token=None, **what):
+    load = {"bodies": bodies(**what), "concurrency": 2, "rate": None, "seed": 0, "salt": salt}
+    return {"address": address, "token": token, "metrics": metrics and address + metrics, "load": load}
+
+
+def bodies(prompts=("a", "b"), model="demo"):
+    return [{"model": model, "messages": [{"role": "user", "content": prompt}]} for prompt in prompts]
+
+
+def texts_of(answer):
+    return [request["text"] for request in answer.json()["result"]["requests"]]
+
+
 class Agent:
     """The process, and how to ask it."""
 
     def __init__(self, folder, idle_s="600", kept_bytes=None):
         scripts = folder / "scripts"
-        modules = folder / "modules" / "vllm"
-        for part in (scripts, modules / "benchmarks", modules / "utils", folder / "work"):
+        for part in (scripts, folder / "work"):
             part.mkdir(parents=True)
-        for path in (load_job._AGENT, WORKER, PACED):
+        for path in (load_job._AGENT, STREAM, PACED):
             (scripts / path.name).write_text(path.read_text())
         if kept_bytes:
             with (scripts / "agent.py").open("r+") as script:
@@ -92,11 +89,6 @@ class Agent:
                 script.seek(0)
                 script.write(text)
                 script.truncate()
-        for name in ("__init__", "benchmarks/__init__", "utils/__init__"):
-            (modules / f"{name}.py").write_text("")
-        (modules / "benchmarks" / "serve.py").write_text(CLIENT)
-        (modules / "utils" / "argparse_utils.py").write_text(PARSER)
-        self.work = folder / "work"
         with http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler) as free:
             port = free.server_port
         self.process = subprocess.Popen(
@@ -107,8 +99,8 @@ class Agent:
                 idle_s,
                 hashlib.sha256(OWNER["Authorization"].encode()).hexdigest(),
             ],
-            cwd=self.work,
-            env={"PYTHONPATH": str(modules.parent), "OPENAI_API_KEY": "somebody-else"},
+            cwd=folder / "work",
+            env={"OPENAI_API_KEY": "of-another-user", "HTTP_PROXY": "http://127.0.0.1:1"},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -125,16 +117,9 @@ class Agent:
                 pass
             time.sleep(0.05)
 
-    def send(self, key, metrics, *, model="demo", prompts=("a", "b"), token=None, held=False):
-        words = ["--dataset-path=prompts.jsonl", "--result-filename=result.json", f"--model={model}"]
-        block = {"arguments": words, "prompts": list(prompts), "token": token, "metrics": metrics, "held": held}
-        assert self.client.post(f"/blocks/{key}", json=block).status_code == 202
-        if held:
-            return self.client.get(f"/start/{key}?wait=30")
+    def send(self, key, engine, *, salt="", metrics=METRICS, token=None, **what):
+        assert self.client.post(f"/blocks/{key}", json=block(engine.address, salt, metrics, token, **what)).is_success
         return self.client.get(f"/blocks/{key}?wait=30")
-
-    def sent(self):
-        return [json.loads(line) for line in (self.work / "sent.jsonl").read_text().splitlines()]
 
     def close(self):
         self.client.close()
@@ -150,16 +135,21 @@ def agent(tmp_path):
 
 
 def test_a_block_is_sent_once_however_often_it_is_asked_for(agent, engine):
-    metrics, looks = engine
-    first = agent.send("one", metrics, token="sk-1")
-    assert first.json()["result"] == {"prompts": ["a", "b"]}
+    first = agent.send("one", engine, token="sk-1")
+    assert texts_of(first) == ["a", "b"]
     assert (first.json()["before"], first.json()["after"]) == (
         "vllm:generation_tokens_total 1.0\n",
         "vllm:generation_tokens_total 2.0\n",
     )
-    assert agent.send("one", metrics, token="sk-1").json() == first.json()
-    assert agent.sent() == [[2, "sk-1"]]
-    assert looks == ["Bearer sk-1"] * 2
+    assert agent.send("one", engine, token="sk-1").json() == first.json()
+    assert [key for key, _ in engine.sent] == ["Bearer sk-1"] * 2
+    assert engine.looks == ["Bearer sk-1"] * 2
+
+
+def test_a_command_that_continues_another_finds_its_block_though_its_salt_is_new(agent, engine):
+    first = agent.send("one", engine, salt="s1").json()
+    assert agent.send("one", engine, salt="s2").json() == first
+    assert [body["cache_salt"] for _, body in engine.sent] == ["s1", "s1"]
 
 
 FOREIGN = [{}, {"Authorization": "Bearer of eddie"}]
@@ -167,101 +157,66 @@ FOREIGN = [{}, {"Authorization": "Bearer of eddie"}]
 
 @pytest.mark.parametrize("headers", FOREIGN)
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE"])
-@pytest.mark.parametrize("path", ["/ready", "/blocks/one", "/start/one", "/paced", "/clock"])
-def test_who_reaches_the_port_without_the_operators_secret_gets_nothing(agent, headers, method, path):
+@pytest.mark.parametrize("path", ["/ready", "/blocks/one", "/paced"])
+def test_who_reaches_the_port_without_the_operators_secret_gets_nothing(agent, engine, headers, method, path):
     """The attack: a block posted through kubectl port-forward, whose key anyone can compute."""
     address = str(agent.client.base_url.join(path))
-    body = {"arguments": ["--dataset-path=prompts.jsonl"], "prompts": ["hers"], "token": None, "metrics": None, "at": 0}
-    answer = httpx.request(method, address, headers=headers, json=body, trust_env=False)
+    answer = httpx.request(method, address, headers=headers, json=block(engine.address), trust_env=False)
     assert answer.status_code == 403
     assert agent.client.get("/blocks/one").status_code == 404
-    assert not (agent.work / "sent.jsonl").exists()
+    assert engine.sent == []
 
 
-def test_a_known_key_with_another_body_is_refused_and_its_block_stays(agent):
-    first = agent.send("one", None).json()
-    block = {"arguments": [], "prompts": ["other"], "token": None, "metrics": None, "held": False}
-    assert agent.client.post("/blocks/one", json=block).status_code == 409
+def test_a_known_key_with_another_body_is_refused_and_its_block_stays(agent, engine):
+    first = agent.send("one", engine).json()
+    other = block(engine.address, prompts=["other"])
+    assert agent.client.post("/blocks/one", json=other).status_code == 409
     assert agent.client.get("/blocks/one").json() == first
-    assert agent.sent() == [[2, None]]
+    assert len(engine.sent) == 2
 
 
-def test_a_held_block_sends_nothing_before_its_moment(agent, engine):
-    metrics, looks = engine
-    assert agent.send("one", metrics, held=True).json() == {"started": False}
-    assert len(looks) == 1  # loaded, and counted before the start
-    assert agent.client.get("/blocks/one").status_code == 202
-    clock = agent.client.get("/clock").json()["clock"] + 0.2
-    agent.client.post("/start/one", json={"at": clock})
-    agent.client.post("/start/one", json={"at": clock + 60})  # a second signal changes nothing
-    assert agent.client.get("/start/one").json() == {"started": True}
-    answer = agent.client.get("/blocks/one?wait=30").json()
-    assert answer["began"] >= clock
-    assert answer["waited"] > 0
-    assert answer["result"] == {"prompts": ["a", "b"]}
-
-
-def test_a_held_block_that_fails_is_told_at_the_barrier(agent):
-    answer = agent.send("one", None, model="broken", held=True)
-    assert answer.json() == {"error": "ValueError: no such model"}
-    assert agent.client.get("/start/other").status_code == 404
-    assert agent.client.post("/start/other", json={"at": 0.0}).status_code == 404
-
-
-def test_a_key_is_of_its_own_block_only(agent, engine):
-    metrics, looks = engine
-    agent.send("one", metrics, token="sk-1")
-    agent.send("two", metrics)
-    assert agent.sent() == [[2, "sk-1"], [2, None]]
-    assert looks[2:] == [None, None]
+def test_a_token_is_of_its_own_block_only(agent, engine):
+    agent.send("one", engine, token="sk-1")
+    agent.send("two", engine)
+    assert [key for key, _ in engine.sent] == ["Bearer sk-1"] * 2 + [None] * 2
+    assert engine.looks[2:] == [None, None]
 
 
 def test_what_goes_wrong_is_told_and_the_next_block_goes_on(agent, engine):
-    metrics, _ = engine
-    assert agent.send("one", metrics, model="broken").json() == {"error": "ValueError: no such model"}
-    assert agent.send("two", metrics, model="mute").json() == {"error": "it ended without a result"}
-    assert (
-        "http://127.0.0.1:1/metrics does not answer"
-        in agent.send("three", "http://127.0.0.1:1/metrics").json()["error"]
-    )
-    assert agent.send("four", metrics).status_code == 200
-    assert agent.sent() == [[2, None]] * 2  # the mute one was sent, the others were not
+    failed = agent.send("one", engine, model="broken").json()["result"]["requests"]
+    assert [request["error"].partition(":")[0] for request in failed] == ["HTTP 404"] * 2
+    gone = SimpleNamespace(address="http://127.0.0.1:1")
+    assert "http://127.0.0.1:1/metrics does not answer" in agent.send("two", gone).json()["error"]
+    assert texts_of(agent.send("three", engine)) == ["a", "b"]
 
 
-def test_every_finished_block_is_found_again(agent):
+def test_every_finished_block_is_found_again(agent, engine):
     """A command that continues a killed one asks for all blocks whose records were not sealed."""
-    first = [agent.send(str(number), None).json() for number in range(12)]
-    assert [agent.send(str(number), None).json() for number in range(12)] == first
-    assert len(agent.sent()) == 12
+    first = [agent.send(str(number), engine).json() for number in range(12)]
+    assert [agent.send(str(number), engine).json() for number in range(12)] == first
+    assert len(engine.sent) == 24
 
 
-def test_the_oldest_blocks_are_forgotten_where_memory_would_run_out(tmp_path):
+def test_the_oldest_blocks_are_forgotten_where_memory_would_run_out(tmp_path, engine):
     made = Agent(tmp_path, kept_bytes=600_000).until_ready()
     rng = random.Random(1)
     for number in range(4):
-        assert made.send(str(number), None, prompts=[rng.randbytes(150_000).hex()]).status_code == 200
+        assert made.send(str(number), engine, prompts=[rng.randbytes(150_000).hex()]).status_code == 200
     assert [made.client.get(f"/blocks/{number}").status_code for number in range(4)] == [404, 200, 200, 200]
-    made.send("large", None, prompts=[rng.randbytes(600_000).hex()])
+    made.send("large", engine, prompts=[rng.randbytes(600_000).hex()])
     assert made.client.get("/blocks/large").status_code == 200
     assert made.client.get("/blocks/3").status_code == 404
     made.close()
 
 
-def test_a_block_that_failed_is_sent_again_when_it_is_asked_for(agent):
-    assert "error" in agent.send("one", None, model="broken").json()
-    assert agent.send("one", None).json()["result"] == {"prompts": ["a", "b"]}
+def test_a_block_that_failed_is_sent_again_when_it_is_asked_for(agent, engine):
+    assert "error" in agent.send("one", engine, metrics="/metrics:not-a-port", token="\n").json()
+    assert texts_of(agent.send("one", engine)) == ["a", "b"]
 
 
-def test_prompts_arrive_as_they_are(agent):
+def test_prompts_arrive_as_they_are(agent, engine):
     prompts = ["a\nb", "\u2028", "ä" * 300_000, '"']
-    assert agent.send("one", None, prompts=prompts).json()["result"] == {"prompts": prompts}
-
-
-def test_a_conversation_is_sent_as_messages(agent):
-    messages = [{"role": "user", "content": "hi"}]
-    text = CHAT + json.dumps({"messages": messages, "tools": [1]})
-    sent = agent.send("one", None, prompts=[text, "plain"]).json()["result"]["messages"]
-    assert sent == [{"seed": 1, "messages": messages, "tools": [1]}, {"seed": 1}]
+    assert texts_of(agent.send("one", engine, prompts=prompts)) == prompts
 
 
 def test_a_server_of_known_timing_beside_it(agent):
@@ -304,26 +259,29 @@ def test_a_request_that_is_no_json_is_refused(agent, body):
 @pytest.fixture
 def redirect(engine):
     """A server that sends whoever asks to the engine."""
-    metrics, _ = engine
 
     class Redirect(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_response(302)
-            self.send_header("Location", metrics)
+            self.send_header("Location", engine.address + self.path)
             self.end_headers()
+
+        do_POST = do_GET  # noqa: N815
 
         def log_message(self, *_):
             pass
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Redirect)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}/metrics"
+    yield SimpleNamespace(address=f"http://127.0.0.1:{server.server_port}")
     server.shutdown()
     server.server_close()
 
 
 def test_the_key_follows_no_redirect(agent, engine, redirect):
-    _, looks = engine
     answer = agent.send("one", redirect, token="sk-1").json()
     assert "HTTP Error 302" in answer["error"]
-    assert looks == []
+    answer = agent.send("two", redirect, token="sk-1", metrics=None).json()
+    assert {request["error"].partition(":")[0] for request in answer["result"]["requests"]} == {"HTTP 302"}
+    assert (engine.looks, engine.sent) == ([], [])

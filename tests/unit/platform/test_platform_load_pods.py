@@ -11,6 +11,7 @@ import pytest
 from test_platform_load_job import POD
 
 from mpctl.errors import MpctlError, NotPermitted
+from mpctl.experiment.block import LoadResult
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.platform.http import HttpAnswer, NoAnswer
@@ -18,11 +19,10 @@ from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.load_job import owner_secret
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
-from mpctl.platform.kubernetes.load_job.job_manifest import INDEX_LABEL
 from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder
 
-ENGINE = Endpoint("http://127.0.0.1:1", "demo", "", token="sk-1", inside="http://100.64.0.7:8080")
+ENGINE = Endpoint("http://127.0.0.1:1", "demo", token="sk-1", inside="http://100.64.0.7:8080")
 CELL = Cell("edits", 1)
 KILLED = {"terminated": {"reason": "Error", "exitCode": 137}}
 COUNTED = "vllm:generation_tokens_total {}.0\n"
@@ -57,18 +57,16 @@ class Api:
             if uid in self.evicted:
                 return []
             jobs = [job for job in self.jobs.values() if job["metadata"]["uid"] == uid]
-            return [self._pod(job, index) for job in jobs for index in reversed(range(job["spec"]["completions"]))]
+            return [self._pod(job) for job in jobs]
         return []
 
-    def _pod(self, job, index):
+    def _pod(self, job):
         status = {"phase": self.phase, "containerStatuses": [{"name": "load", "state": self.state}]}
         uid = job["metadata"]["uid"]
-        if f"{uid}-{index}" in self.killed:
+        if uid in self.killed:
             status = {"phase": "Failed", "containerStatuses": [{"name": "load", "state": KILLED}]}
-        name = f"pod-{uid}" if job["spec"]["completions"] == 1 else f"pod-{uid}-{index}"
         owners = [{"kind": "Job", "uid": uid, "controller": True}]
-        labels = {INDEX_LABEL: str(index)}
-        metadata = {"name": name, "uid": f"of-{uid}-{index}", "labels": labels, "ownerReferences": owners}
+        metadata = {"name": f"pod-{uid}", "uid": f"of-{uid}", "labels": {}, "ownerReferences": owners}
         spec = copy.deepcopy(job["spec"]["template"]["spec"]) | self.other_spec
         return {"metadata": metadata, "spec": spec, "status": status}
 
@@ -145,10 +143,10 @@ def world(pod_side, monkeypatch, tmp_path):
     service = {"metadata": {"uid": "isvc-1"}}
     reader = SimpleNamespace(namespace="chat", isvc=lambda name: service, workload=lambda isvc: found)
 
-    def client(count=1):
-        pods = LoadPods(api, reader, "demo", scope="rollout", count=count, sleep=lambda seconds: None)
+    def client():
+        pods = LoadPods(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
         pods._forwards = SimpleNamespace(
-            target=lambda name, port: ForwardTarget(f"{pod_side.url}/{name}" if count > 1 else pod_side.url),
+            target=lambda name, port: ForwardTarget(pod_side.url),
             refusal=lambda name, port: None,
             close=lambda: None,
         )
@@ -157,8 +155,11 @@ def world(pod_side, monkeypatch, tmp_path):
     return SimpleNamespace(api=api, client=client, side=pod_side, found=found)
 
 
+RESULT = {"started": "2026-01-01T00:00:00+00:00", "duration_s": 1.0, "requests": []}
+
+
 def done(before=1, after=9, **more):
-    return 200, {"result": {"duration": 1.0}, "before": COUNTED.format(before), "after": COUNTED.format(after), **more}
+    return 200, {"result": RESULT, "before": COUNTED.format(before), "after": COUNTED.format(after), **more}
 
 
 def send(client, key="rollout-1/block", endpoint=ENGINE, cell=CELL):
@@ -170,7 +171,8 @@ def test_a_block_goes_to_the_pods_own_address_with_the_key_in_no_object(world):
     sent = send(world.client())
     assert (sent.before.generation_tokens, sent.after.generation_tokens) == (1.0, 9.0)
     ((_, block),) = world.side.asked
-    assert "--base-url=http://100.64.0.7:8080" in block["arguments"]
+    assert block["address"] == "http://100.64.0.7:8080"
+    assert [body["messages"][0]["content"] for body in block["load"]["bodies"]] == ["a", "b"]
     assert (block["metrics"], block["token"]) == ("http://100.64.0.7:8080/metrics", "sk-1")
     assert "sk-1" not in json.dumps(list(world.api.jobs.values()))
 
@@ -191,7 +193,7 @@ def test_the_name_of_a_block_is_its_own_and_the_engines(world):
 
 def test_a_question_without_an_answer_is_asked_again(world):
     world.side.answers += [(None, None), (202, {}), (None, None), done()]
-    assert send(world.client()).result == {"duration": 1.0}
+    assert send(world.client()).result == LoadResult("2026-01-01T00:00:00+00:00", 1.0, ())
     assert len(world.side.asked) == 1
 
 
@@ -274,7 +276,7 @@ def test_a_state_directory_that_cannot_be_written_stops_no_measurement(world, mo
 
 def test_a_block_that_another_client_sent_under_its_name_is_lost_and_not_taken(world):
     world.side.statuses.append(409)
-    with pytest.raises(BlockLost, match="a pod has other requests under this block's name"):
+    with pytest.raises(BlockLost, match="its pod has other requests under this block's name"):
         send(world.client())
     assert not world.api.jobs
 
@@ -350,7 +352,7 @@ def test_a_pod_that_ends_in_the_middle_of_a_block_is_named(world, monkeypatch):
 
 def test_what_the_client_says_is_told(world):
     world.side.answers.append((200, {"error": "SystemExit: 2"}))
-    with pytest.raises(MpctlError, match=r"vllm bench serve in load Job .* failed: SystemExit: 2"):
+    with pytest.raises(MpctlError, match=r"the load client in load Job .* failed: SystemExit: 2"):
         send(world.client())
 
 
@@ -395,33 +397,27 @@ def test_what_cannot_be_removed_is_said(world):
     assert world.client().close() == ""  # a way back that never had one
 
 
-def test_one_lost_pod_of_several_ends_the_job_and_the_next_block_gets_a_new_one(world, monkeypatch):
+def test_a_lost_pod_ends_the_job_and_the_next_block_gets_a_new_one(world, monkeypatch):
     def hang_up(method, url, **_):
         if url.endswith("/ready"):
             return HttpAnswer(200, b"{}")
-        world.api.killed.add("u1-1")
+        world.api.killed.add("u1")
         raise NoAnswer("gone")
 
     monkeypatch.setattr("mpctl.platform.http.request", hang_up)
-    client = world.client(2)
-    with pytest.raises(BlockLost, match="ended: pod pod-u1-1: Error with code 137"):
-        send(client, cell=Cell("edits", 2))
+    client = world.client()
+    with pytest.raises(BlockLost, match="ended: pod pod-u1: Error with code 137"):
+        send(client)
     assert not world.api.jobs
     client.prepare()
     (job,) = world.api.jobs.values()
-    assert (job["metadata"]["uid"], job["spec"]["completions"]) == ("u2", 2)
+    assert job["metadata"]["uid"] == "u2"
 
 
 def test_a_job_of_which_a_pod_has_ended_is_replaced(world):
-    client = world.client(2)
+    client = world.client()
     client.prepare()
     (job,) = world.api.jobs.values()
     job["status"] = {"succeeded": 1}
     client.prepare()
     assert [job["metadata"]["uid"] for job in world.api.jobs.values()] == ["u2"]
-
-
-def test_a_job_of_another_number_of_pods_is_replaced(world):
-    world.client(2).prepare()
-    world.client(3).prepare()
-    assert [job["spec"]["completions"] for job in world.api.jobs.values()] == [3]

@@ -116,7 +116,7 @@ def test_the_deciding_command_asks_for_the_same_load():
         "--prompts edits:0.7 --concurrency 1,8 --temperature 0 --repeats 12 --requests 8 --reuse-prompts"
     )
     command = deciding_command(replace(make_run(BOTH), planned=3, max_tokens=384, calibration=None))
-    assert command.endswith("--repeats 12 --requests 8 --max-tokens 384 --no-calibrate")
+    assert command.endswith("--repeats 12 --requests 8 --max-tokens 384")
 
 
 def test_the_deciding_command_has_open_loops_and_own_prompts():

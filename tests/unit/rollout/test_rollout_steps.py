@@ -35,7 +35,7 @@ class Rolling:
         ready = sum(self.seconds >= at for at in self.at)
         if ready < len(self.at):
             return ArmState(arm.id, Phase.STARTING, message=f"{ready} of {len(self.at)}", pods_ready=ready)
-        return ArmState(arm.id, Phase.READY, Endpoint("http://x", "m", ""), matches=True, pods_ready=ready)
+        return ArmState(arm.id, Phase.READY, Endpoint("http://x", "m"), matches=True, pods_ready=ready)
 
     def context(self):
         quiet = SimpleNamespace(update=lambda _: None)

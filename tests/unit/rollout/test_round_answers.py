@@ -49,15 +49,18 @@ class Rounds:
 
     def send(self, endpoint, order):
         sent = self._send(endpoint, order)
+        changes = [{} for _ in order.prompts]
         if order.token_ids and self._of_candidate(endpoint):
             for number in range(len(order.prompts)):
                 self.answered += 1
                 if self.answered % self._every == 0:
-                    sent.result["token_ids"][number] = [[1, 2], list(self._ids)]
-                    sent.result["generated_texts"][number] = self._text
+                    changes[number] = {"prompt_ids": (1, 2), "ids": tuple(self._ids), "text": self._text}
         if not self._told:
-            sent.result.pop("token_ids", None)
-        return sent
+            changes = [{**change, "prompt_ids": (), "ids": ()} for change in changes]
+        requests = tuple(
+            replace(request, **change) for request, change in zip(sent.result.requests, changes, strict=True)
+        )
+        return replace(sent, result=replace(sent.result, requests=requests))
 
     def ask(self, endpoint, asks, *, concurrency, **options):
         answers = self._ask(endpoint, asks, concurrency=concurrency, **options)

@@ -18,7 +18,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.rollout.operation import Ending
 from mpctl.watch.watch_policy import WatchPolicy
 
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6)
 ASKED = RolloutRequest(SpeculationRequest("ngram"), QUICK)
 ACTS = WatchPolicy(fall_back=True, confirm_s=0.0, cool_down_s=600.0)
 GOOD, BAD = 1.0, 0.0

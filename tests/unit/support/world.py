@@ -22,6 +22,7 @@ from typing import Any
 
 from mpctl.errors import Conflict, InputError, Refused
 from mpctl.experiment.answers import Answer, Scored
+from mpctl.experiment.block import LoadResult, StreamedRequest
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.run import Calibration
@@ -221,7 +222,7 @@ class MemoryPlatform:
         return ArmState(
             id=arm_id,
             phase=engine.phase,
-            endpoint=Endpoint(f"http://{key}", "svc", "tokenizer") if ready else None,
+            endpoint=Endpoint(f"http://{key}", "svc") if ready else None,
             argv=argv_of(engine.manifest) if ready else None,
             matches=ready and behaviour.matches,
             message="the engine exited with code 3" if engine.phase is Phase.FAILED else "",
@@ -343,7 +344,7 @@ class MemoryMeter:
         self._world.boundary("calibrate")
         return Calibration(p50_ms=0.1, p99_ms=0.2, requests=10, concurrency=concurrency)
 
-    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> dict[str, Any]:
+    def run(self, endpoint: Endpoint, prompts: tuple[str, ...], cell: Cell, max_tokens: int) -> LoadResult:
         with self._world.acting("run"):
             engine = self._engine(endpoint)
             behaviour = self._world.behaviours[engine.manifest]
@@ -362,16 +363,9 @@ class MemoryMeter:
                 )
             arm_id = endpoint.base_url.removeprefix("http://")
             self._world.disk.engines[arm_id] = replace(engine, counters=counters)
-            return {
-                "duration": behaviour.seconds * count,
-                "date": "20260101-000000",
-                "max_concurrency": cell.concurrency,
-                "ttfts": [0.01] * count,
-                "itls": [[(behaviour.seconds - 0.01) / 9] * 9] * count,
-                "output_lens": [TOKENS] * count,
-                "generated_texts": [f"{behaviour.answer} {p}" for p in prompts],
-                "errors": [""] * count,
-            }
+            gaps = ((behaviour.seconds - 0.01) / 9,) * 9
+            requests = (StreamedRequest(0.01, 0.0, gaps, TOKENS, f"{behaviour.answer} {p}", "") for p in prompts)
+            return LoadResult("2026-01-01T00:00:00+00:00", behaviour.seconds * count, tuple(requests))
 
     def ask(
         self, endpoint: Endpoint, asks: Any, *, concurrency: int, salt: str, alternatives: int = 2
@@ -409,7 +403,8 @@ class MemoryMeter:
         result = self.run(endpoint, order.prompts, order.cell, order.max_tokens)
         if order.token_ids:
             tokens = self._world.behaviours[self._engine(endpoint).manifest].tokens
-            result["token_ids"] = [[[1, 2], cycled(tokens, TOKENS)]] * len(order.prompts)
+            ids = {"prompt_ids": (1, 2), "ids": cycled(tokens, TOKENS)}
+            result = replace(result, requests=tuple(replace(request, **ids) for request in result.requests))
         return SentBlock(result, before, self.counters(endpoint))
 
     def _engine(self, endpoint: Endpoint) -> Engine:

@@ -1,8 +1,7 @@
 """A pod's port on this machine: a private listener bridged to the API server's port-forward.
 
 Every connection to the listener gets its own stream, as with ``kubectl port-forward``. The listener is a unix socket
-that only this user may open: other users of a shared machine could reach a loopback port. A load client on this
-machine, which cannot use unix sockets, gets a loopback port.
+that only this user may open: other users of a shared machine could reach a loopback port.
 
 Where an engine answers over HTTPS, the bridge speaks TLS with it, and HTTP with this machine. Its certificate is not
 verified: the API server leads to the pod itself, and only the Secret with the certificate's key would name its issuer.
@@ -50,20 +49,12 @@ class Forwards:
         self._namespace = namespace
         self._open: dict[tuple[str, int], Forward] = {}
         self._directory: Path | None = None
-        self._loopback = False
-
-    def use_loopback(self) -> None:
-        """Listen on loopback ports from now on, also for pods that were reached by a unix socket so far: a load client
-        can use none."""
-        if not self._loopback:
-            self.close()
-        self._loopback = True
 
     def target(self, pod: str, port: int, *, tls: bool = False) -> ForwardTarget:
         """Return where this machine reaches a pod's port over HTTP. ``tls``: the pod answers over HTTPS there."""
         key = (pod, port)
         if key not in self._open:
-            listener = _loopback_listener() if self._loopback else self._private_listener()
+            listener = self._private_listener()
             self._open[key] = Forward(self._client, self._namespace, pod, port, listener, tls=tls)
         return self._open[key].target
 
@@ -107,11 +98,7 @@ class Forward:
         self._sockets: set[Any] = set()
         self.refusal: MpctlError | None = None
         self._listener = listener
-        name = listener.getsockname()
-        private = listener.family == socket.AF_UNIX
-        self.target = (
-            ForwardTarget(f"http://{pod}:{port}", name) if private else ForwardTarget(f"http://127.0.0.1:{name[1]}")
-        )
+        self.target = ForwardTarget(f"http://{pod}:{port}", listener.getsockname())
         threading.Thread(target=self._accept, name=f"mpctl forward {pod}", daemon=True).start()
 
     def _accept(self) -> None:
@@ -184,10 +171,6 @@ class Forward:
         for connection in list(self._sockets):
             with suppress(OSError):
                 connection.shutdown(socket.SHUT_RDWR)
-
-
-def _loopback_listener() -> socket.socket:
-    return socket.create_server(("127.0.0.1", 0), backlog=_BACKLOG)
 
 
 def _short_directory() -> str | None:

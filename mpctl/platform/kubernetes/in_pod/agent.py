@@ -1,22 +1,16 @@
-"""The load client of a cluster: ``vllm bench serve`` of the engine's own image, kept warm, asked over a loopback port.
+"""The load client of a cluster, asked over a loopback port.
 
-Runs in a Job's pod with ``bench.py`` and ``paced.py``; imports nothing of mpctl. It listens on
+Runs in a Job's pod with ``stream.py`` and ``paced.py``; imports nothing of mpctl. It listens on
 127.0.0.1 only, which is where the API server's port-forward arrives: nothing else of the cluster reaches it. The load
 itself goes from here to the engine's pod.
 
-``POST /blocks/KEY`` takes ``{"arguments", "prompts", "token", "metrics"}``: the arguments of ``vllm bench serve`` (its
-data set is ``prompts.jsonl``, its result ``result.json`` in the working directory) and the engine's address for
-counters. A key that is known is not sent again, unless its block failed; with another body it is refused with 409.
-``GET /blocks/KEY?wait=S`` answers 202 while it runs, then ``{"result", "before", "after"}`` or ``{"error"}``: the
-engine's counters are read here, right around the block, so that a block is whole also for a command that was killed
-meanwhile and asks again. Such a command asks for every block whose record was not sealed, so all are kept that fit into
-``KEPT_BYTES``.
-
-A block with ``"held": true`` is a part of one that several pods send. Its client waits at a start barrier right before
-its first request. ``GET /start/KEY?wait=S`` answers 202 until it is there, then ``{"started"}``; ``POST /start/KEY``
-with ``{"at"}`` releases it at that moment of this pod's clock, which ``GET /clock`` tells. ``POST /paced``, ``GET
-/paced`` and ``DELETE /paced`` start, ask and end the server of known timing. Without a request for ``IDLE`` seconds the
-process ends, and the Job is complete.
+``POST /blocks/KEY`` takes ``{"address", "token", "metrics", "load"}``: the engine, its key, its address for counters
+and the arguments of ``send_block``. A key that is known is not sent again, unless its block failed; with another body
+it is refused with 409. ``GET /blocks/KEY?wait=S`` answers 202 while it runs, then ``{"result", "before", "after"}`` or
+``{"error"}``: the engine's counters are read here, right around the block, so that a block is whole also for a command
+that was killed meanwhile and asks again. Such a command asks for every block whose record was not sealed, so all are
+kept that fit into ``KEPT_BYTES``. ``POST /paced``, ``GET /paced`` and ``DELETE /paced`` start, ask and end the server
+of known timing. Without a request for ``IDLE`` seconds the process ends, and the Job is complete.
 
 ``agent.py PORT IDLE OWNER``. OWNER is the sha256 of the ``Authorization`` header that every request has to bring: who
 may forward the port but does not know it gets 403, and keeps nothing alive.
@@ -24,6 +18,7 @@ may forward the port but does not know it gets 403, and keeps nothing alive.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import hashlib
 import hmac
@@ -42,75 +37,21 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from bench import name_the_distribution, serve  # type: ignore[import-not-found,unused-ignore]
+from stream import Target, send_block  # type: ignore[import-not-found,unused-ignore]
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20
 METRICS_BYTES = 2 * 2**20
-BARRIER_S = 120.0  # until the start signal; the command that would give it is gone
 KEPT_BYTES = 128 * 2**20  # compressed; the pod may use 4 GiB
 HERE = Path(__file__).parent
-
-
-class RequestQueue(queue.Queue[dict[str, Any]]):
-    """The worker's requests. It asks for the first one when it has loaded."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.loaded = threading.Event()
-
-    def get(self, block: bool = True, timeout: float | None = None) -> dict[str, Any]:
-        """The next request."""
-        self.loaded.set()
-        return super().get(block, timeout)
-
-
-class AnswerQueue(queue.Queue[str]):
-    """The worker's answers, one line each, as it would write them to a pipe."""
-
-    def write(self, line: str) -> None:
-        self.put(line)
-
-    def flush(self) -> None:
-        """Nothing to do: a line is passed on at once."""
-
-
-class Barrier:
-    """A barrier at which the client waits for the start signal."""
-
-    def __init__(self) -> None:
-        self.reached, self._signal = threading.Event(), threading.Event()
-        self._at = 0.0
-        self.began = 0.0  # by time.time()
-
-    def __call__(self) -> None:
-        """Wait for the signal, then for its moment."""
-        self.reached.set()
-        if not self._signal.wait(BARRIER_S):
-            raise OSError(f"no signal to start in {BARRIER_S:.0f} s")
-        time.sleep(max(0.0, self._at - time.time()))
-        self.began = time.time()
-
-    @property
-    def started(self) -> bool:
-        """Return whether the signal was given."""
-        return self._signal.is_set()
-
-    def start(self, at: float) -> None:
-        """Give the signal; a second one changes nothing."""
-        if not self.started:
-            self._at = at
-            self._signal.set()
 
 
 class BlockRegister:
     """The requested blocks, run one after the other. ``used``: the time of the last request."""
 
     def __init__(self) -> None:
-        self.asked, self.answers = RequestQueue(), AnswerQueue()
         self.used = time.monotonic()
         self.working = 0
-        self._barriers: dict[str, Barrier] = {}
         self._known: OrderedDict[str, bytes | None] = OrderedDict()  # compressed; None while it is sent
         self._failed: set[str] = set()
         self._digests: dict[str, str] = {}  # of each block's body
@@ -122,7 +63,9 @@ class BlockRegister:
 
     def add(self, key: str, block: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Take a block on, unless it is known and did not fail; return status and answer."""
-        digest = hashlib.sha256(json.dumps(block, sort_keys=True).encode()).hexdigest()
+        # A command that continues another has a new salt.
+        unsalted = {**block, "load": {**block["load"], "salt": ""}}
+        digest = hashlib.sha256(json.dumps(unsalted, sort_keys=True).encode()).hexdigest()
         with self._changed:
             if key in self._known and key not in self._failed:
                 same = self._digests[key] == digest
@@ -130,8 +73,6 @@ class BlockRegister:
             self._known[key] = None
             self._digests[key] = digest
             self._failed.discard(key)
-            if block.get("held"):
-                self._barriers[key] = Barrier()
             self.working += 1
         self._waiting.put((key, block))
         return 202, {}
@@ -145,32 +86,11 @@ class BlockRegister:
             packed = self._known[key]
         return (202, {}) if packed is None else (200, json.loads(gzip.decompress(packed)))
 
-    def barrier(self, key: str, wait_s: float) -> tuple[int, dict[str, Any]]:
-        """Return status and state of a block at its barrier after at most ``wait_s`` seconds."""
-        barrier = self._barriers.get(key)
-        if barrier is None:
-            return 404, {}
-        end = time.monotonic() + wait_s
-        while not barrier.reached.wait(0.1):  # a block that fails before its barrier never gets there
-            status, answer = self.find(key, 0.0)
-            if "error" in answer:
-                return status, answer
-            if time.monotonic() >= end:
-                return 202, {}
-        return 200, {"started": barrier.started}
-
-    def start(self, key: str, at: float) -> tuple[int, dict[str, Any]]:
-        """Release a block at a moment of this clock."""
-        if key not in self._barriers:
-            return 404, {}
-        self._barriers[key].start(at)
-        return 200, {}
-
     def _work(self) -> None:
         while True:
             key, block = self._waiting.get()
             try:
-                answer = self._send(block, self._barriers.get(key))
+                answer = self._send(key, block)
             except (OSError, ValueError) as error:
                 answer = {"error": f"{type(error).__name__}: {error}"}
             packed = gzip.compress(json.dumps(answer).encode(), compresslevel=3)
@@ -194,24 +114,12 @@ class BlockRegister:
             del self._known[key]
             del self._digests[key]
             self._failed.discard(key)
-            self._barriers.pop(key, None)
 
-    def _send(self, block: dict[str, Any], barrier: Barrier | None) -> dict[str, Any]:
-        lines = "".join(json.dumps({"prompt": prompt}) + "\n" for prompt in block["prompts"])
-        Path("prompts.jsonl").write_text(lines, encoding="utf-8")
-        result = Path("result.json")
-        result.unlink(missing_ok=True)
-        self.asked.loaded.wait()
-        before = scrape(block)
-        self.asked.put({"arguments": block["arguments"], "token": block["token"], "barrier": barrier})
-        answer: dict[str, Any] = json.loads(self.answers.get())
-        if "error" in answer:
-            return answer
-        after = scrape(block)
-        if not result.exists():
-            return {"error": "it ended without a result"}
-        block_record = {"result": json.loads(result.read_text(encoding="utf-8")), "before": before, "after": after}
-        return block_record if barrier is None else {**block_record, "began": barrier.began, "waited": answer["waited"]}
+    def _send(self, key: str, block: dict[str, Any]) -> dict[str, Any]:
+        before, count = scrape(block), len(block["load"]["bodies"])
+        sys.stderr.write(f"block {key}: {count} requests to {block['address']}\n")
+        result = asyncio.run(send_block(Target(block["address"], block["token"]), **block["load"]))
+        return {"result": result, "before": before, "after": scrape(block)}
 
     # The server of known timing
 
@@ -278,23 +186,20 @@ class AgentHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.0"  # a connection of its own each: so is a port-forward's
 
     def do_GET(self) -> None:
-        """Ready, a block, its barrier, the clock, or the truth."""
+        """Ready, a block, or the truth."""
         if not self._is_owner():
             return
         split = urlsplit(self.path)
         if split.path == "/ready":
-            self._respond(200 if self.blocks.asked.loaded.is_set() else 503, {})
+            self._respond(200, {})
         elif split.path == "/paced":
             self._respond(200, self.blocks.truth())
-        elif split.path == "/clock":
-            self._respond(200, {"clock": time.time()})
         else:
             wait_s = float(parse_qs(split.query).get("wait", ["0"])[0])
-            _, kind, key = split.path.split("/", 2) if split.path.count("/") > 1 else ("", "blocks", "")
-            self._respond(*(self.blocks.barrier if kind == "start" else self.blocks.find)(key, wait_s))
+            self._respond(*self.blocks.find(split.path.removeprefix("/blocks/"), wait_s))
 
     def do_POST(self) -> None:
-        """A block, its start, or a pace."""
+        """A block or a pace."""
         if not self._is_owner():
             return
         length = self.headers.get("Content-Length") or "0"
@@ -308,8 +213,6 @@ class AgentHandler(BaseHTTPRequestHandler):
             return
         if self.path == "/paced":
             self._respond(200, {"port": self.blocks.pace(body)})
-        elif self.path.startswith("/start/"):
-            self._respond(*self.blocks.start(self.path.removeprefix("/start/"), float(body["at"])))
         else:
             self._respond(*self.blocks.add(self.path.removeprefix("/blocks/"), body))
 
@@ -338,7 +241,7 @@ class AgentHandler(BaseHTTPRequestHandler):
         self.wfile.write(packed)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
-        """The pod's log is the bench client's."""
+        """The pod's log has blocks and errors alone."""
 
 
 def end_when_idle(blocks: BlockRegister, idle_s: float) -> None:
@@ -349,17 +252,15 @@ def end_when_idle(blocks: BlockRegister, idle_s: float) -> None:
 
 
 def main(port: int, idle_s: float, owner: str) -> None:
-    """Listen at once, load the client, work until the end."""
+    """Listen until nobody asks any more."""
     # The first process of a container is not ended by a signal it does not handle.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    name_the_distribution(Path.cwd() / "engine-alias")
     AgentHandler.blocks = blocks = BlockRegister()
     AgentHandler.owner = owner
     server = ThreadingHTTPServer(("127.0.0.1", port), AgentHandler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
     threading.Thread(target=end_when_idle, args=(blocks, idle_s), daemon=True).start()
-    serve(blocks.asked, blocks.answers)
+    server.serve_forever()
 
 
 if __name__ == "__main__":

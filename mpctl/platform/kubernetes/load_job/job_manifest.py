@@ -1,10 +1,8 @@
 """The load client's Job as a document, and the rules of admission (CEL) that take no other. Pure.
 
-One Job serves a whole measurement, block after block: loading ``vllm bench serve`` takes ten seconds of a processor,
-and a pod takes a place on a node. Its pods have an index each. It runs the image of the serving pod, so the client has
-the engine's version and the image is on the node already, and copies what decides whether a pod may run: pull secrets,
-node selector, tolerations, user. It requests no GPU and has no service account but the namespace's default, whose token
-is not mounted.
+One Job serves a whole measurement, block after block. It runs the image of the serving pod, which has a Python and is
+on the node already, and copies what decides whether a pod may run: pull secrets, node selector, tolerations, user. It
+requests no GPU and has no service account but the namespace's default, whose token is not mounted.
 
 The scripts are in the Job's own command, which nobody can change: no other object decides what runs in the pod. Keys,
 prompts and addresses are in no object; they go to the pod through the API server's port-forward. The pod takes them
@@ -31,19 +29,17 @@ from mpctl.platform.kubernetes.api.replies import condition
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_RESOURCES
 from mpctl.platform.kubernetes.service.conditions import Json, assess_waiting_pod
 from mpctl.platform.kubernetes.service.container import engine_container
-from mpctl.platform.load import PACED, WORKER
+from mpctl.platform.load import PACED, STREAM
 
 PORT = 8765
 CONTAINER = "load"
-INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 IDLE_S = 900  # without a request for this long the client ends; the next command starts a new Job
 TTL_S = 300
 LONGEST_S = 86_400  # the Job controller ends a client that hangs
 _WORK = "/mpctl/work"
-# The only writable directories, with limits: prompts and results; caches of the client's libraries.
-_DIRECTORIES = {"work": (_WORK, "2Gi"), "tmp": ("/tmp", "1Gi")}
+_DIRECTORIES = {"work": (_WORK, "16Mi")}  # the only one that is writable, with its limit: the scripts
 _AGENT = Path(__file__).parents[1] / "in_pod" / "agent.py"
-_FILES = (_AGENT, WORKER, PACED)
+_FILES = (_AGENT, STREAM, PACED)
 # Writes the scripts of its first argument beside it and becomes the first of them.
 _LOADER = """\
 import base64, json, os, sys, zlib
@@ -60,12 +56,6 @@ ENVIRONMENT = {
     "NVIDIA_VISIBLE_DEVICES": "void",
     "HOME": _WORK,
     "TMPDIR": _WORK,
-    "USER": "mpctl",  # a user id of the namespace's own has no name in the image, and torch asks for one
-    "NO_PROXY": "*",  # the client would send prompts and the key to a proxy that the image names
-    "no_proxy": "*",
-    "VLLM_NO_USAGE_STATS": "1",
-    "DO_NOT_TRACK": "1",
-    "TOKENIZERS_PARALLELISM": "false",
 }
 # A node autoscaler that consolidates nodes would cut a measurement short.
 NOT_EVICTED = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
@@ -78,25 +68,24 @@ _OWN_LABELS = (*("batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-
 _DEFAULT_TOLERATIONS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
-def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str, pods: int = 1) -> dict[str, Any]:
-    """Return a new Job of ``pods`` pods like ``pod``, a ready pod of the service.
+def load_job(pod: Json, service: str, namespace: str, scope: str, owner: str) -> dict[str, Any]:
+    """Return a new Job with a pod like ``pod``, a ready pod of the service.
 
     ``scope``: the work it is for; a bench next to a rollout has its own Job. ``owner``: digest of the authorization
     that its pods ask for. The name ends at random, so nobody can
     prepare an object of that name; :func:`is_same` finds the Job again.
     """
     labels = labels_of(service, scope)
-    # With a pod's index behind it, the name must fit the 63 characters of a host name.
+    # With the end of a pod's name behind it, the name must fit the 63 characters of a host name.
     name = f"mpctl-{names.label_of(service)[:28].rstrip('-.')}-{scope}-{secrets.token_hex(5)}"
-    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, labels, owner, pods)}
+    template = {"metadata": {"labels": labels, "annotations": NOT_EVICTED}, "spec": _pod_spec(pod, owner)}
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": namespace, "labels": labels},
         "spec": {
-            "completionMode": "Indexed",  # a pod's index names its part of every block
-            "completions": pods,
-            "parallelism": pods,
+            "completions": 1,
+            "parallelism": 1,
             "backoffLimit": 0,  # a lost pod ends the Job: an interrupted block must not be sent again unnoticed
             "ttlSecondsAfterFinished": TTL_S,
             "activeDeadlineSeconds": LONGEST_S,
@@ -155,7 +144,7 @@ def security_of(engine: Json, pod_context: Json) -> dict[str, Any]:
     }
 
 
-def _pod_spec(pod: Json, labels: Mapping[str, str], owner: str, pods: int) -> dict[str, Any]:
+def _pod_spec(pod: Json, owner: str) -> dict[str, Any]:
     serving: Mapping[str, Any] = pod["spec"]
     engine = engine_container(serving["containers"])
     placed = placement_of(serving)
@@ -168,7 +157,6 @@ def _pod_spec(pod: Json, labels: Mapping[str, str], owner: str, pods: int) -> di
         "enableServiceLinks": False,
         "tolerations": placed["tolerations"],
         "affinity": {**placed["affinity"], "podAffinity": _prefer_service_nodes(pod)},
-        **({"topologySpreadConstraints": [_spread(labels)]} if pods > 1 else {}),
         "securityContext": context,
         "containers": [
             {
@@ -205,16 +193,6 @@ def _prefer_service_nodes(pod: Json) -> dict[str, Any]:
     value = (pod["metadata"].get("labels") or {}).get(label, "")
     term = {"labelSelector": {"matchLabels": {label: value}}, "topologyKey": "kubernetes.io/hostname"}
     return {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": term}]}
-
-
-def _spread(labels: Mapping[str, str]) -> dict[str, Any]:
-    """Prefer a node of its own for every pod."""
-    return {
-        "maxSkew": 1,
-        "topologyKey": "kubernetes.io/hostname",
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": dict(labels)},
-    }
 
 
 def is_finished(job: Json) -> bool:
@@ -265,8 +243,6 @@ def _ended(pod: Json) -> str:
     return ""
 
 
-# As `--load-pods` allows.
-MOST_PODS = 99
 # The type checker knows no loop over the fields of a typed object, so all are dynamic.
 VARIABLES = {
     "job": "dyn(object.spec)",
@@ -280,7 +256,7 @@ _JOB = (
 )
 _POD = (
     *("containers", "volumes", "restartPolicy", "terminationGracePeriodSeconds", "automountServiceAccountToken"),
-    *("enableServiceLinks", "tolerations", "affinity", "topologySpreadConstraints", "securityContext"),
+    *("enableServiceLinks", "tolerations", "affinity", "securityContext"),
     *("imagePullSecrets", "nodeSelector", "runtimeClassName", "schedulerName", "dnsPolicy"),
 )
 _CONTAINER = (
@@ -315,12 +291,12 @@ def _bounds_of_job() -> tuple[tuple[str, str], ...]:
     return (
         (_only("variables.job", _JOB), "a load Job has fields of mpctl alone"),
         (
-            f"variables.job.parallelism <= {MOST_PODS} && variables.job.completions <= {MOST_PODS} && "
+            "variables.job.parallelism <= 1 && variables.job.completions <= 1 && "
             "variables.job.backoffLimit == 0 && !variables.job.suspend && "
             "(!has(variables.job.manualSelector) || !variables.job.manualSelector) && "
             f"variables.job.ttlSecondsAfterFinished <= {TTL_S} && "
             f"variables.job.activeDeadlineSeconds <= {LONGEST_S}",
-            f"a load Job has at most {MOST_PODS} pods and ends",
+            "a load Job has one pod and ends",
         ),
         (
             f"variables.template.all(k, k in ['labels', 'annotations', 'creationTimestamp']) && "

@@ -1,4 +1,4 @@
-"""Creates, finds, watches and deletes the Job that runs the load client, and sends its pods requests.
+"""Creates, finds, watches and deletes the Job that runs the load client, and sends its pod requests.
 
 Requests and answers go through the API server's port-forward, compressed: no ConfigMap or log limits their size, and no
 object holds a prompt or a key.
@@ -23,7 +23,6 @@ from mpctl.platform.kubernetes.api.replies import AlreadyExists, Json, OutcomeUn
 from mpctl.platform.kubernetes.load_job.job_manifest import (
     CONTAINER,
     IDLE_S,
-    INDEX_LABEL,
     PORT,
     TTL_S,
     PodProblem,
@@ -41,7 +40,7 @@ from mpctl.rollout.ports import BlockLost
 
 LOAD_LOCAL_HINT = "use --load local to send the load from this machine, through the API server"
 _TRIES = 4
-_START_S = 900.0  # an image of 10 GB that is not on the node, and the client's own start
+_START_S = 900.0  # an image of 10 GB that is not on the node
 _POLL_S = 1.0  # two reads per poll, at most two reads per second
 _ANSWER_S = 60.0  # longer than the pod delays an answer
 _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of a compressed block with all its requests
@@ -49,7 +48,7 @@ _SILENT_S = 60.0  # without an answer while the pod runs
 
 
 class LoadPods:
-    """The ``count`` pods of one service's load Job. ``scope``: for what work the Job is."""
+    """The pod of one service's load Job. ``scope``: for what work the Job is."""
 
     def __init__(
         self,
@@ -58,18 +57,16 @@ class LoadPods:
         service: str,
         *,
         scope: str,
-        count: int = 1,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._client, self._reader = client, reader
         self._namespace, self._service, self._scope = reader.namespace, service, scope
-        self.count = count
         self._sleep = sleep
         self._forwards = Forwards(client, reader.namespace)
         self._name = self._uid = ""  # of the Job
         self._job: Json = {}  # as the API server stored it
-        self._authorization = ""  # of every request to its pods
-        self._pods: list[str] = []  # their names, by index
+        self._authorization = ""  # of every request to its pod
+        self._pod = ""  # its name
         self._answered = False
 
     @property
@@ -88,7 +85,7 @@ class LoadPods:
         service, pod = self._serving()
         self._authorization = "Bearer " + owner_secret(f"{service['metadata']['uid']}/{self._scope}")
         owner = hashlib.sha256(self._authorization.encode()).hexdigest()
-        wanted = load_job(pod, self._service, self._namespace, self._scope, owner, self.count)
+        wanted = load_job(pod, self._service, self._namespace, self._scope, owner)
         for _ in range(_TRIES):
             usable = None
             for job in self._jobs():
@@ -152,13 +149,13 @@ class LoadPods:
             )
         return isvc, pods[0]
 
-    # Its pods
+    # Its pod
 
     def wait_until_ready(self) -> None:
-        """Wait until every pod of the Job has loaded the client.
+        """Wait until the Job's pod answers.
 
         Raises:
-            MpctlError: one cannot start; with the cluster's own words.
+            MpctlError: it cannot start; with the cluster's own words.
         """
         if self._answered:
             with suppress(MpctlError):
@@ -170,7 +167,7 @@ class LoadPods:
         previous: PodProblem | None = None
         while True:
             problem = self._find_problem()
-            if problem is None and len(self._pods) == self.count and all(map(self._loaded, range(self.count))):
+            if problem is None and self._pod and self._answers():
                 self._answered = True
                 return
             now = time.monotonic()
@@ -179,8 +176,8 @@ class LoadPods:
             if problem is not None and (problem.final or now - since > UNSCHEDULABLE_S):
                 hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
                 raise MpctlError(f"{self.title} cannot send the load: {problem.message}", hint=hint)
-            if problem is None and len(self._pods) < self.count and self._has_ended():
-                self.ensure_job()  # a pod was evicted between two blocks, and the Job makes no other
+            if problem is None and not self._pod and self._has_ended():
+                self.ensure_job()  # the pod was evicted between two blocks, and the Job makes no other
             if now - began > _START_S:
                 raise MpctlError(f"{self.title} did not start in {_START_S:.0f} s", hint=LOAD_LOCAL_HINT)
             self._sleep(_POLL_S)
@@ -189,19 +186,18 @@ class LoadPods:
         return not any(job["metadata"]["uid"] == self._uid and not is_finished(job) for job in self._jobs())
 
     def _find_problem(self) -> PodProblem | None:
-        """Read the Job's pods; return what keeps one of them from running."""
+        """Read the Job's pod; return what keeps it from running."""
+        self._pod = ""
         pods = self._read_pods()
-        self._pods = []
+        if not pods:
+            return pod_problem(None, self._events_of(self._uid))
         foreign = self._foreign(pods)
         if foreign is not None:
             return foreign
-        self._pods = [str(pod["metadata"]["name"]) for pod in pods]
-        for pod in pods:
-            running = (pod.get("status") or {}).get("phase") == "Running"
-            problem = pod_problem(pod, () if running else self._events_of(pod["metadata"]["uid"]))
-            if problem is not None:
-                return problem
-        return pod_problem(None, self._events_of(self._uid)) if len(pods) < self.count else None
+        pod = pods[0]
+        self._pod = str(pod["metadata"]["name"])
+        running = (pod.get("status") or {}).get("phase") == "Running"
+        return pod_problem(pod, () if running else self._events_of(pod["metadata"]["uid"]))
 
     def _foreign(self, pods: Sequence[Json]) -> PodProblem | None:
         """Return the problem of a pod that the Job adopted, or that another user changed: it gets no prompt."""
@@ -213,19 +209,18 @@ class LoadPods:
         return self._client.list(EVENT, self._namespace, fields=f"involvedObject.uid={uid}") or []
 
     def _read_pods(self) -> list[Json]:
-        """Read the pods by the Job's uid: those of one that was removed may still be there under the same names."""
+        """Read the pods by the Job's uid: that of a removed Job may still be there under the same name."""
         pods = self._client.list(POD, self._namespace, labels=f"batch.kubernetes.io/controller-uid={self._uid}") or []
-        alive = [pod for pod in pods if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]]
-        return sorted(alive, key=lambda pod: int((pod["metadata"].get("labels") or {}).get(INDEX_LABEL, "0")))
+        return [pod for pod in pods if is_pod_of(pod, self._uid) and "deletionTimestamp" not in pod["metadata"]]
 
-    def _loaded(self, index: int) -> bool:
+    def _answers(self) -> bool:
         try:
-            return self._request(index, "GET", "/ready").status == 200
+            return self._request("GET", "/ready").status == 200
         except http.NoAnswer:
             return False
 
-    def _request(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> http.HttpAnswer:
-        target = self._forwards.target(self._pods[index], PORT)
+    def _request(self, method: str, path: str, body: dict[str, Any] | None = None) -> http.HttpAnswer:
+        target = self._forwards.target(self._pod, PORT)
         return http.request(
             method,
             f"{target.url}{path}",
@@ -238,48 +233,45 @@ class LoadPods:
         )
 
     def _require_alive(self) -> None:
-        """Check that the pods are those that were ready, and that they run.
+        """Check that the pod is the one that was ready, and that it runs.
 
         Raises:
-            BlockLost: one is gone, has ended or was changed.
+            BlockLost: it is gone, has ended or was changed.
         """
         pods = self._read_pods()
         foreign = self._foreign(pods)
         if foreign is not None:
             raise BlockLost(f"{self.title}: {foreign.message}", hint=LOAD_LOCAL_HINT)
-        names = [str(pod["metadata"]["name"]) for pod in pods]
-        for pod in pods:
-            problem = pod_problem(pod, ())
-            if problem is not None and problem.final:
-                hint = "\n".join(filter(None, (self.log_tail(names.index(pod["metadata"]["name"])), LOAD_LOCAL_HINT)))
-                raise BlockLost(f"{self.title} ended: {problem.message}", hint=hint)
-        if names != self._pods:
-            missing = ", ".join(name for name in self._pods if name not in names) or "one of its pods"
-            raise BlockLost(f"{self.title}: {missing} was deleted", hint="run the same command again")
+        problem = pod_problem(pods[0], ()) if pods else None
+        if problem is not None and problem.final:
+            hint = "\n".join(filter(None, (self.log_tail(), LOAD_LOCAL_HINT)))
+            raise BlockLost(f"{self.title} ended: {problem.message}", hint=hint)
+        if [pod["metadata"]["name"] for pod in pods] != [self._pod]:
+            raise BlockLost(f"{self.title}: {self._pod} was deleted", hint="run the same command again")
 
-    def ask(self, index: int, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
-        """A question to a pod, asked again while the pods are there: its status and its JSON.
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, Any]:
+        """A question to the pod, asked again while the pod is there: its status and its JSON.
 
         Raises:
-            BlockLost: a pod is gone, or this one is silent for too long.
+            BlockLost: the pod is gone, or silent for too long.
         """
         silent = time.monotonic()
         while True:
             try:
-                answer = self._request(index, method, path, body)
+                answer = self._request(method, path, body)
                 return answer.status, answer.json()
             except (http.NoAnswer, ValueError) as error:
-                refused = self._forwards.refusal(self._pods[index], PORT)
+                refused = self._forwards.refusal(self._pod, PORT)
                 self._require_alive()
                 if time.monotonic() - silent > _SILENT_S:
                     why = refused.message if refused else str(error)
                     raise BlockLost(f"{self.title} does not answer: {why}", hint=LOAD_LOCAL_HINT) from error
             self._sleep(_POLL_S)
 
-    def log_tail(self, index: int = 0) -> str:
-        """The end of a pod's output; empty when there is none."""
-        if index >= len(self._pods):
+    def log_tail(self) -> str:
+        """The end of the pod's output; empty when there is none."""
+        if not self._pod:
             return ""
-        text = self._client.log(self._pods[index], self._namespace, container=CONTAINER)
+        text = self._client.log(self._pod, self._namespace, container=CONTAINER)
         lines = masked(text).splitlines()
         return "its last lines:\n" + "\n".join(lines[-10:]) if lines else ""

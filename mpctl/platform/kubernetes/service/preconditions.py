@@ -47,7 +47,7 @@ class Preconditions:
         shape_of(isvc).require_changeable(
             isvc, self._live.title, side_by_side=side_by_side, downtime=downtime, pods=self._live.desired_replicas(isvc)
         )
-        if demand.load_pods:
+        if demand.load_job:
             require_http(workload.deployment, self._live.title)
         self._require_serving(workload)
         notes = self._doomed_scaler(isvc)
@@ -82,8 +82,8 @@ class Preconditions:
         notes = require_quota(
             self._client,
             self._reader.namespace,
-            (*(running,) * pods, *(LOAD_POD,) * demand.load_pods),
-            {**dict.fromkeys(kinds, services), "jobs.batch": min(demand.load_pods, 1)},
+            (*(running,) * pods, *(LOAD_POD,) * demand.load_job),
+            {**dict.fromkeys(kinds, services), "jobs.batch": int(demand.load_job)},
             title=self._live.title,
             hint=f"{instead}ask for a larger quota, or free what it counts; nothing was changed",
         )

@@ -267,9 +267,8 @@ class ServiceReader:
         except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
             raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
         self._reached[workload.name] = pod_name, uid
-        # No tokenizer: the model's files are in the container, and tokens are taken from the server's usage record.
         inside = _address(pod, port, "https" if answers_tls(container) else "http")
-        return Endpoint(target.url, model, "", token, inside=inside, socket=target.socket), counters
+        return Endpoint(target.url, model, token, inside=inside, socket=target.socket), counters
 
     def _target(self, pod: Json) -> ForwardTarget:
         """Where this machine reaches a pod's engine."""

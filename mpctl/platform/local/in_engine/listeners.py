@@ -7,14 +7,10 @@ its listener belongs to this user, and that it was the same one before and after
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import struct
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _LISTEN = 4, 20, 1, 10
 _ANSWER_S = 1.0
@@ -92,42 +88,3 @@ def require_this_user(port: int, before: str | None = None) -> str:
     if before not in (None, inode):
         raise NotThisUser(f"the listener on 127.0.0.1:{port} changed while a connection was opened")
     return inode
-
-
-@contextmanager
-def only_this_user(port: int | None) -> Iterator[list[str]]:
-    """Let this process open connections to 127.0.0.1:``port`` only where this user listens; None: anywhere. Yields the
-    listeners of the connections that were opened."""
-    listeners: list[str] = []
-    if port is None:
-        yield listeners
-        return
-    loop = asyncio.selector_events.BaseSelectorEventLoop
-    connect, sock_connect = socket.socket.connect, loop.sock_connect
-
-    def checked(address: Any) -> bool:
-        return isinstance(address, tuple) and address[1] == port
-
-    def connect_checked(self: socket.socket, address: Any) -> None:
-        if self.gettimeout() == 0.0 or not checked(address):  # an event loop's, which sock_connect checks
-            connect(self, address)
-            return
-        before = require_this_user(port)
-        connect(self, address)
-        listeners.append(require_this_user(port, before))
-
-    async def sock_connect_checked(self: Any, sock: socket.socket, address: Any) -> None:
-        if not checked(address):
-            await sock_connect(self, sock, address)
-            return
-        before = require_this_user(port)
-        await sock_connect(self, sock, address)
-        listeners.append(require_this_user(port, before))
-
-    socket.socket.connect = connect_checked  # type: ignore[assignment,method-assign]
-    loop.sock_connect = sock_connect_checked  # type: ignore[method-assign]
-    try:
-        yield listeners
-    finally:
-        socket.socket.connect = connect  # type: ignore[method-assign]
-        loop.sock_connect = sock_connect  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""``vllm`` inside a pod of the rig: ``image.py scripted|real serve|bench ...``.
+"""``vllm`` inside a pod of the rig: ``image.py scripted|real serve ...``.
 
 The engine listens on the pod's address (``RIG_ADDRESS``) and on the port of its own arguments.
 """
@@ -23,12 +23,8 @@ def scripted(arguments):
         from engine import VERSION
 
         sys.stdout.write(f"{VERSION}\n")
-    elif arguments[:2] == ["bench", "serve"]:
-        from bench import bench
-
-        bench(arguments[2:])
     else:
-        sys.exit(f"vllm: this image knows serve and bench serve, not {' '.join(arguments[:2])}")
+        sys.exit(f"vllm: this image knows serve, not {' '.join(arguments[:2])}")
 
 
 def real(arguments):

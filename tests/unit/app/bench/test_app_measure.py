@@ -30,9 +30,7 @@ class Bench:
         self.console = RecordingConsole()
         prompts = directory / "mine.jsonl"
         prompts.write_text("".join(json.dumps({"prompt": f"prompt {n}"}) + "\n" for n in range(60)))
-        self.request = BenchRequest(
-            measurement=MeasurementRequest(prompts=(str(prompts),), requests=6, rounds=6, calibrate=False)
-        )
+        self.request = BenchRequest(measurement=MeasurementRequest(prompts=(str(prompts),), requests=6, rounds=6))
 
     def world(self):
         memory = MemoryWorld(FASTER)
@@ -44,7 +42,6 @@ class Bench:
             identity="service chat/demo",
             names=names or ("baseline", "candidate"),
             meter=memory.meter,
-            load=lambda *_: (),
             engine_of=lambda arm: measured_engine(memory.context, Arm(TEXTS[arm]), None),
             speculates=speculates,
         )

@@ -15,7 +15,7 @@ from mpctl.errors import Conflict
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase, RetainedBaseline
 
 RETAINED = RetainedBaseline("arm-old", "2026-01-01T00:00:00Z", "users", 1, 1)
-READY = ArmState("arm-new", Phase.READY, endpoint=Endpoint("http://arm", "m", ""), matches=True)
+READY = ArmState("arm-new", Phase.READY, endpoint=Endpoint("http://arm", "m"), matches=True)
 
 
 class Platform:

@@ -56,14 +56,12 @@ def asked(cli, monkeypatch):
         ),
         (("--url", URL), BenchRequest(servers=ServersRequest(URL))),
         (
-            ("--url", URL, "--candidate-url", "http://b:8000", "--model", "m", "--vllm", "/opt/vllm"),
-            BenchRequest(servers=ServersRequest(URL, "http://b:8000", "m", "/opt/vllm")),
+            ("--url", URL, "--candidate-url", "http://b:8000", "--model", "m"),
+            BenchRequest(servers=ServersRequest(URL, "http://b:8000", "m")),
         ),
         (
-            ("--prompts", "edits:3", "--prompts", "mine.jsonl", "--dataset", "math=hf:openai/gsm8k"),
-            BenchRequest(
-                measurement=MeasurementRequest(prompts=("edits:3", "mine.jsonl"), datasets=("math=hf:openai/gsm8k",))
-            ),
+            ("--prompts", "edits:3", "--prompts", "mine.jsonl"),
+            BenchRequest(measurement=MeasurementRequest(prompts=("edits:3", "mine.jsonl"))),
         ),
         (
             ("--concurrency", "1,8", "--rate", "2.5", "--temperature", "0,0.7", "--requests", "4", "--repeats", "2"),
@@ -74,11 +72,9 @@ def asked(cli, monkeypatch):
             ),
         ),
         (
-            ("--max-time", "5m", "--max-tokens", "64", "--reuse-prompts", "--load", "local", "--no-calibrate"),
+            ("--max-time", "5m", "--max-tokens", "64", "--reuse-prompts", "--load", "local"),
             BenchRequest(
-                measurement=MeasurementRequest(
-                    time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local", calibrate=False
-                )
+                measurement=MeasurementRequest(time_limit_s=300.0, max_tokens=64, reuse_prompts=True, load="local")
             ),
         ),
         (
@@ -151,7 +147,7 @@ def test_options_of_bench_that_exclude_each_other(cli, arguments, message):
     ],
 )
 def test_a_url_that_is_no_server(cli, url, message):
-    ran = cli("bench", "--url", url, "--vllm", "/usr/bin/env")
+    ran = cli("bench", "--url", url)
     assert ran.code == 2
     assert message in ran.err
     assert "secret" not in ran.err

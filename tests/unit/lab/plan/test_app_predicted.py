@@ -14,7 +14,7 @@ from mpctl.app.requests import MeasurementRequest, RollbackRequest, RolloutReque
 from mpctl.errors import Conflict, Refused
 from mpctl.lab.plan.predicted import read_record
 
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6)
 ASKED = RolloutRequest(SpeculationRequest("ngram", gpu="L4"), QUICK)
 AUTO = replace(ASKED, speculation=SpeculationRequest("auto", gpu="L4"))
 

@@ -21,7 +21,7 @@ from mpctl.lab.tune.tune import tune
 
 REQUESTS = 10
 BASE_S = 0.1  # a request to the baseline in memory
-QUICK = MeasurementRequest(requests=5, rounds=6, calibrate=False)
+QUICK = MeasurementRequest(requests=5, rounds=6)
 FAST = {3: 0.06, 5: 0.08, 2: 0.07}  # K -> seconds
 
 
@@ -53,7 +53,7 @@ def service(tmp_path, monkeypatch):
 
 
 def asked(**given) -> TuneRequest:
-    measurement = MeasurementRequest(requests=REQUESTS, rounds=6, calibrate=False, **given)
+    measurement = MeasurementRequest(requests=REQUESTS, rounds=6, **given)
     return TuneRequest(("ngram",), SpeculationRequest(""), BenchRequest(measurement=measurement))
 
 

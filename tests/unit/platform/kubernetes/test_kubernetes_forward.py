@@ -47,20 +47,6 @@ def test_a_long_directory_of_temporary_files_is_no_obstacle(forwards, monkeypatc
     assert len(forwards.target("a", 8080).socket) < 108
 
 
-def test_a_load_client_of_this_machine_gets_a_loopback_port(forwards):
-    forwards.use_loopback()
-    target = forwards.target("a", 8080)
-    assert target.socket is None
-    assert target.url.startswith("http://127.0.0.1:")
-
-
-def test_a_load_client_gets_a_loopback_port_of_a_pod_that_was_read_before(forwards):
-    socket = forwards.target("a", 8080).socket
-    forwards.use_loopback()
-    assert forwards.target("a", 8080).socket is None
-    assert not Path(socket).exists()
-
-
 class Answering(HTTPServer):
     """An API server that answers every port-forward with one status."""
 

@@ -1,1 +1,0 @@
-"""What a Python program finds of vLLM in the scripted image: its bench client."""
