@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from mpctl.lab import requests
 from mpctl.lab.payoff.scenario import TRAFFIC
 from mpctl.lab.plan.predicted import CheckedPrediction, PredictionRecord
 from mpctl.platform.http import HttpAnswer
+from tests.unit.support.limits import within_limits
 
 MANIFEST = """\
 apiVersion: serving.kserve.io/v1beta1
@@ -289,6 +291,19 @@ def test_texts_are_tokenized_by_the_targets_own_file(cli, manifest):
     ran = cli("plan", *manifest, *given, "-o", "json")
     assert ran.code == 0, ran.err
     assert json.loads(ran.out)["promptTokens"] > json.loads(ran.out)["outputTokens"] > 10  # the chat template is added
+
+
+def test_a_chat_template_that_takes_gigabytes_is_refused_with_its_file(cli, manifest):
+    pytest.importorskip("tokenizers")
+    model = Path(__file__).parents[4] / "scripts" / "demo_model" / "model"
+    shutil.copy(model / "tokenizer.json", cli.directory)
+    (cli.directory / "chat_template.jinja").write_text("{{ 'x' * 6000000000 }}", encoding="utf-8")
+    (cli.directory / "log.jsonl").write_text(json.dumps({"prompt": "p", "answer": "a"}), encoding="utf-8")
+    given = ("--spec", "ngram", "--gpu", "L4", "--transcripts", "log.jsonl", "--tokenizer", ".")
+    with within_limits():
+        ran = cli("plan", *manifest, *given)
+    assert ran.code == 2
+    assert "tokenizer.json: the tokenizer or its chat template cannot be used for conversation 1: it needs" in ran.err
 
 
 def test_a_measurement_is_evidence_and_says_what_it_taught(cli, manifest):
