@@ -436,12 +436,16 @@ class Lease:
 
     def _release(self) -> None:
         """Release the Lease, best effort: the next command finds a dead holder otherwise."""
-        try:
-            holder = self.read()
-            if holder is not None and holder.identity == self._token:
-                self._clear(holder, released=not self._unfenced)
-        except MpctlError:
-            return
+        for _ in range(_TRIES):
+            try:
+                holder = self.read()
+                if holder is not None and holder.identity == self._token:
+                    self._clear(holder, released=not self._unfenced)
+                return
+            except Stale:
+                continue
+            except MpctlError:
+                return
 
     def _clear(self, holder: Holder, *, released: bool) -> None:
         annotations = {**naming(self.newest_entry), _RELEASED: "true" if released else None}

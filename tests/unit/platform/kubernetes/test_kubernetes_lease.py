@@ -72,6 +72,21 @@ def test_an_old_heartbeat_is_renewed_before_a_write():
     assert server.there["spec"]["holderIdentity"] is None
 
 
+def test_a_release_that_meets_a_conflict_is_written_again(monkeypatch):
+    server = Server()
+    merge, conflicts = server.merge, ["once"]
+
+    def conflicting(*arguments):
+        if conflicts:
+            raise Stale(f"changed {conflicts.pop()}")
+        merge(*arguments)
+
+    lease, _ = held(server)
+    with lease.hold("rollout"):
+        monkeypatch.setattr(server, "merge", conflicting)
+    assert server.there["spec"]["holderIdentity"] is None
+
+
 def test_a_lease_that_was_taken_meanwhile_stops_the_next_write_and_every_later_one():
     server = Server()
     lease, clock = held(server)
