@@ -231,7 +231,7 @@ ROLLOUT = command(
         "--repeats",
         "24",
     ),
-    *("--no-calibrate", "--fidelity", "off", "--traffic-steps", "50", "--step-duration", "5s", "--bake", "5s"),
+    *("--fidelity", "off", "--traffic-steps", "50", "--step-duration", "5s", "--bake", "5s"),
 )
 CYCLE = (
     Step("rollout", ROLLOUT, ("rollback", "demo"), undoes=True),

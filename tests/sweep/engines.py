@@ -3,18 +3,20 @@
 An engine is the scripted one of ``tests/local/scripted``, whose waits move the virtual clock. The agent answers as
 ``mpctl/platform/kubernetes/in_pod/agent.py`` does for one pod: a block is sent when it is asked for, and kept.
 
-Left out: TLS, API keys, several pods of a load Job and their barrier, the server of known timing.
+Left out: TLS, API keys, and who may ask the agent.
 """
 
 from __future__ import annotations
 
 import io
 import json
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 
+from mpctl.experiment.calibration import Pace
 from mpctl.platform.kubernetes.api.kinds import POD
 from mpctl.platform.kubernetes.load_job.job_manifest import PORT
 from tests.local.scripted.engine import Handler, Model
@@ -22,6 +24,7 @@ from tests.sweep.api_server import ApiServer, Json
 from tests.sweep.clock import clock
 from tests.sweep.controllers import is_ready
 
+PACE = Pace()  # of the server of known timing
 _CONNECTION = "the pod does not run"
 
 
@@ -44,6 +47,7 @@ class Pods:
     def __init__(self, server: ApiServer, script: Json):
         self._server, self._script, self.fails = server, script, False
         self._models: dict[str, Model] = {}
+        self._truth: Json | list[Json] = []
         self._blocks: dict[str, dict[str, Json]] = {}
 
     def engines(self, selector: tuple[str, str]) -> list[Model]:
@@ -69,11 +73,13 @@ class Pods:
             self._models[uid] = Model(pod["spec"]["containers"][0].get("args") or [], self._script)
         return self._models[uid]
 
-    def _agent(self, pod: Json, method: str, path: str, body: Any) -> tuple[int, Json]:
+    def _agent(self, pod: Json, method: str, path: str, body: Any) -> tuple[int, Any]:
         blocks = self._blocks.setdefault(pod["metadata"]["uid"], {})
         route = urlsplit(path).path
         if route == "/ready":
             return 200, {}
+        if route == "/paced":
+            return 200, {"POST": {"port": "9"}, "GET": self._truth, "DELETE": {}}[method]
         name = route.removeprefix("/blocks/")
         if method == "POST":
             if name not in blocks:
@@ -82,37 +88,44 @@ class Pods:
         return (200, blocks[name]) if name in blocks else (404, {"error": "no such block"})
 
     def _sent(self, block: Json) -> Json:
-        address = urlsplit(block["metrics"] or _target(block["arguments"])).hostname
-        pod = next(pod for pod in self._server.of(POD) if pod["status"]["podIP"] == address and is_ready(pod))
-        model = self._model(pod)
-        before, began = model.metrics(), clock.passed_s
-        samples = [_sample(model, prompt) for prompt in block["prompts"]]
-        result = {
-            "duration": clock.passed_s - began,
-            "date": "20260101-000000",
-            "max_concurrency": 1,
-            **{key: [sample[key] for sample in samples] for key in ("ttfts", "itls", "output_lens")},
-            "generated_texts": [sample["text"] for sample in samples],
-            "errors": [""] * len(samples),
-        }
-        return {"result": result, "before": before, "after": model.metrics()}
+        """Send a block to the engine that it names, or to the server of known timing."""
+        address = urlsplit(block["address"]).hostname
+        prompts = [str(body["messages"][-1]["content"]) for body in block["load"]["bodies"]]
+        began, started = clock.passed_s, datetime.now(UTC).isoformat()
+        if address == "127.0.0.1":
+            rows, before, after = [_paced(prompt) for prompt in prompts], "", ""
+            numbers = (int(prompt.split()[-1]) for prompt in prompts)
+            self._truth = [{"number": number, "first_s": PACE.ttft_s, "last_s": PACE.request_s} for number in numbers]
+        else:
+            pod = next(pod for pod in self._server.of(POD) if pod["status"]["podIP"] == address and is_ready(pod))
+            model = self._model(pod)
+            before = model.metrics()
+            rows = [_sample(model, prompt) for prompt in prompts]
+            after = model.metrics()
+        result = {"started": started, "duration_s": clock.passed_s - began, "requests": rows}
+        return {"result": result, "before": before, "after": after}
 
 
-def _target(arguments: list[str]) -> str:
-    return next(word for word in arguments if word.startswith("http://"))
+def _row(seconds: list[float], tokens: int, text: str) -> Json:
+    """A request as the load client reports it."""
+    clock.sleep(sum(seconds))
+    row: Json = {"tokens": tokens, "text": text, "prompt_ids": [], "ids": [], "held_s": 0.0, "error": ""}
+    return {**row, "ttft_s": seconds[0], "gaps_s": seconds[1:]}
+
+
+def _paced(prompt: str) -> Json:
+    return _row([PACE.ttft_s, *[PACE.interval_s] * (PACE.chunks - 1)], PACE.tokens, prompt)
 
 
 def _sample(model: Model, prompt: str) -> Json:
-    """One request as the bench client sees it."""
     words = (prompt.split() * 8)[:8]
     model.admit()
-    steps = list(model.steps(words))
-    seconds = [step_seconds for step_seconds, _ in steps]
-    clock.sleep(sum(seconds))
+    seconds = [step_seconds for step_seconds, _ in model.steps(words)]
+    row = _row(seconds, len(words), " ".join(words))
     model.timed(seconds)
     model.leave()
     model.counts["prompt"] += 1
-    return {"ttfts": seconds[0], "itls": seconds[1:], "output_lens": len(words), "text": " ".join(words)}
+    return row
 
 
 def _served(model: Model, method: str, path: str, content: bytes) -> httpx.Response:

@@ -12,7 +12,7 @@ from tests.sweep.ledger_states import states_of
 from tests.sweep.process import Fault
 
 _BASE = ("rollout", "demo", "--spec", "ngram", "--policy", "policy.yaml", "--prompts", "edits=prompts.jsonl")
-_BASE += ("--requests", "2", "--no-calibrate")
+_BASE += ("--requests", "2")
 _QUICK = (*_BASE, "--bake", "0", "--repeats", "24")
 _ROLLOUT = (*_QUICK, "--fidelity", "off")
 _ONE_ROUND = (*_BASE, "--bake", "0", "--repeats", "1", "--fidelity", "off", "--set", "prompt_lookup_min=3")
