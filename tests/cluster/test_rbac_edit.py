@@ -5,6 +5,8 @@ docs/explanation/threat-model.md says what each attempt ends with.
 
 import json
 import secrets
+import subprocess
+import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -14,7 +16,7 @@ from mpctl.app.watch.install import name_of
 from mpctl.app.watch.loop import lease_of
 from mpctl.platform.kubernetes.service.manifest_text import text_of
 
-from .conftest import make_mpctl
+from .conftest import ROOT, make_mpctl
 from .fixtures import Namespace
 from .objects import CONTAINERS
 from .rig.api import ApiError
@@ -235,6 +237,120 @@ def test_a_job_that_looks_like_the_load_client_gets_no_prompt(promoted):
     promoted.mpctl("bench", "demo", *few)
     assert promoted.client.get("jobs", "mpctl-demo-bench-0")["status"].get("startTime") is None
     promoted.eddie.delete("jobs", "mpctl-demo-bench-0")
+
+
+# Answers as the load client does, and prints what it gets.
+LISTENER = """
+import http.server, os
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        print("GET", self.path, flush=True)
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+    def do_POST(self):
+        print(self.rfile.read(int(self.headers["Content-Length"])), flush=True)
+        self.do_GET()
+print("listens", flush=True)
+http.server.ThreadingHTTPServer((os.environ["RIG_ADDRESS"], 8765), Handler).serve_forever()
+"""
+TRACKED = ["batch.kubernetes.io/job-tracking"]
+BENCH = ("bench", "demo", "--requests", "4", "--repeats", "1", "--max-tokens", "16")
+
+
+def is_load(pod):
+    return pod["metadata"]["labels"].get("mpctl.dev/part") == "load"
+
+
+def started_before(edited, job):
+    """A pod that runs before the Job is there, and gets the labels of its template then."""
+    edited.eddie.patch("pods", "friendly", {"metadata": {"labels": job()["spec"]["template"]["metadata"]["labels"]}})
+
+
+def started_after(edited, job, **changes):
+    """A pod from the Job's own template, made by eddie, with changes of its container."""
+    edited.eddie.delete("pods", "friendly", grace_s=0)
+    template = job()["spec"]["template"]
+    template["spec"]["containers"][0] |= changes
+    metadata = {**template["metadata"], "finalizers": TRACKED, "name": "friendly"}
+    edited.client.wait("his first pod is gone", lambda: edited.client.find("pods", "friendly") is None)
+    edited.eddie.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]})
+
+
+def started_with_his_command(edited, job):
+    """A pod from the Job's own template, but for the command."""
+    started_after(edited, job, command=["python3", "-c", LISTENER])
+
+
+@pytest.mark.parametrize(
+    ("attempt", "reason"),
+    [
+        (started_before, "it is older than the Job"),
+        (started_with_his_command, "it differs from the Job's template: command of container load"),
+        (started_after, "it was created by tests, not by the Job's controller"),
+    ],
+)
+def test_a_pod_that_the_load_job_adopted_gets_no_prompt_and_decides_nothing(promoted, attempt, reason):
+    """The Job's controller takes eddie's running pod for its own, and deletes the one that still starts."""
+    container = {"name": "load", "image": "vllm/vllm-openai:v0.32.0", "command": ["python3", "-c", LISTENER]}
+    metadata = {"name": "friendly", "labels": {"app": "friendly"}, "finalizers": TRACKED}
+    spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 0, "containers": [container]}
+    promoted.eddie.apply({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    running = lambda: promoted.client.get("pods", "friendly")["status"].get("phase") == "Running"  # noqa: E731
+    promoted.client.wait("his pod runs", running)
+    slow = promoted.cluster.pods.rule(
+        lambda pod: {"start_s": 120.0} if is_load(pod) and pod["metadata"]["name"] != "friendly" else None
+    )
+    bench = promoted.mpctl.start(*BENCH)
+
+    def job():
+        jobs = promoted.client.list("jobs", labels="mpctl.dev/part=load")
+        return jobs[0] if jobs else None
+
+    try:
+        promoted.client.wait("the Job is there", job)
+        attempt(promoted, job)
+        owners = lambda: promoted.client.get("pods", "friendly")["metadata"].get("ownerReferences")  # noqa: E731
+        (owner,) = promoted.client.wait("the Job adopts his pod", owners)
+        promoted.client.wait("it runs", running)
+        log = promoted.cluster.pods.named(promoted.namespace.name, "friendly").log("load")
+        _, stderr = bench.communicate(timeout=300)
+    finally:
+        slow()
+        bench.kill()
+        promoted.eddie.delete("pods", "friendly", grace_s=0)
+    assert (owner["kind"], owner["controller"]) == ("Job", True)
+    assert bench.returncode not in (0, -9), stderr
+    text = " ".join(stderr.split())
+    assert f"pod friendly is not one that the Job's controller created: {reason}" in text
+    assert "--load local" in text
+    assert log.read_text().splitlines() in ([], ["listens"])
+
+
+def test_a_block_forged_through_a_port_forward_is_refused(promoted):
+    """Eddie may forward the port of the load Job's pod. Without the operator's secret it neither takes nor tells."""
+    kubeconfig = promoted.mpctl.directory / "eddie-forwards"
+    promoted.cluster.kubeconfig_for(promoted.user, kubeconfig, namespace=promoted.namespace.name)
+    load = "mpctl.dev/part=load"
+
+    def running():
+        pods = promoted.client.list("pods", labels=load)
+        return [p for p in pods if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]]
+
+    bench = promoted.mpctl.start(*BENCH)
+    (pod,) = promoted.client.wait("the load client's pod runs", running)
+    bench.kill()  # its Job stays, so that no end of the measurement is raced for
+    bench.communicate()
+    forge = [sys.executable, "-m", "tests.cluster.forged_block", str(kubeconfig), promoted.namespace.name]
+
+    def statuses():
+        words = [*forge, pod["metadata"]["name"]]
+        return json.loads(subprocess.run(words, cwd=ROOT, capture_output=True, check=True, timeout=60).stdout)
+
+    assert promoted.client.wait("the load client answers", statuses) == [403] * 4
+    for job in promoted.client.list("jobs", labels=load):
+        promoted.client.delete("jobs", job["metadata"]["name"])
 
 
 def test_an_engine_beside_the_services_is_not_taken_for_one(promoted):

@@ -27,7 +27,6 @@ _ADDED = frozenset(
 _EXTENDED = frozenset(("nodeSelector", "securityContext", "tolerations"))  # the template's values, and more
 _GATES = "schedulingGates"  # a queue's, which removes them with one change of the pod
 _CONTAINERS = ("initContainers", "containers")
-_INDEX_VARIABLE = "JOB_COMPLETION_INDEX"  # of the Job controller, in every container of an Indexed Job
 
 
 def foreign_reason(pod: Json, job: Json) -> str:
@@ -77,8 +76,6 @@ def _differences(spec: Json, template: Json) -> Iterator[str]:
 def _is_from(actual: Json, template: Json, key: str) -> bool:
     """Return whether a field has the template's value, or more in a way that runs nothing."""
     value, base = actual.get(key), template.get(key)
-    if key == "env":
-        value = [item for item in value or () if item["name"] != _INDEX_VARIABLE] or None
     if value == base or key == _GATES or (base is None and key in _ADDED):
         return True
     if key == "resources":

@@ -30,9 +30,7 @@ def pod(**spec):
     """A pod as the Job's controller creates it and admission completes it."""
     stored = job()
     body = copy.deepcopy(stored["spec"]["template"]["spec"])
-    index = {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels['job-completion-index']"}}
     (container,) = body["containers"]
-    container["env"].append({"name": "JOB_COMPLETION_INDEX", "valueFrom": index})
     container["resizePolicy"] = [{"resourceName": "cpu", "restartPolicy": "NotRequired"}]
     container["resources"]["limits"]["ephemeral-storage"] = "1Gi"  # of a LimitRange
     body["tolerations"] += [{"key": "node.kubernetes.io/not-ready", "operator": "Exists", "tolerationSeconds": 300}]
