@@ -7,8 +7,14 @@ import time
 
 import pytest
 
+from mpctl.app.bench.arms import find_server
 from mpctl.experiment.block import Block
+from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Window
+from mpctl.experiment.prompt_files import built_in_prompts
+from mpctl.platform.local.client import StreamClient
+from mpctl.platform.local.meter import read_counters
+from mpctl.rollout.ports import LoadOrder
 
 from .test_killed import POINTS, SIGKILL, ledger
 
@@ -31,6 +37,20 @@ def test_a_rollout_killed_at_three_points_promotes_ngram_and_rollback_restores_t
     engine("rollback", timeout=300)
     assert engine.live_text() == before
     assert not speculating(engine)
+
+
+def test_usage_counter_and_token_ids_agree(engine):
+    """Three counts of the same tokens: the server's usage, the engine's metrics, and the ids that the client read."""
+    endpoint = find_server(engine.json("status")["items"][0]["status"]["url"], None)
+    for cell in (Cell("edits", 1), Cell("edits", 4), Cell("edits", 4, rate=20.0)):
+        order = LoadOrder(built_in_prompts("edits")[0][:6], cell, 24, salt=cell.key, token_ids=True)
+        sent = StreamClient().send(endpoint, order, lambda: read_counters(endpoint))
+        requests = sent.result.requests
+        assert [request.error for request in requests] == [""] * 6
+        assert [len(request.ids) for request in requests] == [request.tokens for request in requests]
+        assert (
+            sum(request.tokens for request in requests) == sent.after.generation_tokens - sent.before.generation_tokens
+        )
 
 
 @pytest.mark.nightly  # a minute of real engines each
