@@ -20,7 +20,7 @@ def test_a_rollout_with_such_requests_ends_with_a_verdict(mpctl, tmp_path, name)
     """The engine answers with the prompt, which is a JSON text."""
     mpctl("local", "up", "-f", str(mpctl.manifest(script={"finish": ""})))
     file = tmp_path / "log.jsonl"
-    messages = [[{"role": "user", "content": json.dumps("a" * 32 + f"!{n}")}] for n in range(80)]
+    messages = [[{"role": "user", "content": json.dumps("a" * 32 + f"!{n}" + " word" * 20)}] for n in range(80)]
     file.write_text("".join(json.dumps({"messages": row, **REQUESTS[name]}) + "\n" for row in messages))
     done = mpctl("rollout", "--spec", "ngram", "--prompts", str(file), "--fidelity", "quick", "--yes")
     assert "promoted" in done.stderr
