@@ -43,7 +43,7 @@ class TimedRequest:
 
 
 @dataclass(frozen=True)
-class Target:
+class LoadTarget:
     """An engine. ``socket``: a unix socket in place of the address; ``check``: called before and after a connection is
     opened, returns who listens and raises OSError to send nothing."""
 
@@ -90,7 +90,7 @@ class Target:
 class Connections:
     """Connections to one engine, reused if it keeps them open."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: LoadTarget) -> None:
         self._target = target
         self._secure = ssl.create_default_context() if target.base_url.startswith("https:") else None
         self._idle: list[tuple[float, asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -164,8 +164,8 @@ async def _receive(parts: AsyncIterator[bytes], request: TimedRequest, *, to_end
         size += len(part)
         pending += part
         if b"\n" in part:
-            *lines, rest = pending.split(b"\n")
-            pending = rest
+            *lines, remainder = pending.split(b"\n")
+            pending = remainder
             for line in lines:
                 if line.startswith(b"data:"):
                     request.moments.append(moment)
@@ -182,7 +182,7 @@ async def _receive(parts: AsyncIterator[bytes], request: TimedRequest, *, to_end
 
 
 async def send_block(
-    target: Target,
+    target: LoadTarget,
     bodies: list[dict[str, Any]],
     *,
     concurrency: int,

@@ -17,7 +17,7 @@ from mpctl.experiment.counters import Counters
 from mpctl.platform import http
 from mpctl.platform.load import PACED, PacedServer, block_of, limit_s
 from mpctl.platform.local.in_engine.listeners import require_this_user
-from mpctl.platform.stream import Target, send_block
+from mpctl.platform.stream import LoadTarget, send_block
 from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 
@@ -42,9 +42,9 @@ class StreamClient:
             MpctlError: it took longer than any engine that answers.
         """
         port = urlsplit(endpoint.base_url).port
-        target = Target(endpoint.base_url, endpoint.token, endpoint.socket)
+        target = LoadTarget(endpoint.base_url, endpoint.token, endpoint.socket)
         if endpoint.same_user and port is not None:
-            target = Target(endpoint.base_url, endpoint.token, check=partial(require_this_user, port))
+            target = LoadTarget(endpoint.base_url, endpoint.token, check=partial(require_this_user, port))
         sending = send_block(target, **block_of(order, endpoint.model))
         try:
             return LoadResult.read(asyncio.run(asyncio.wait_for(sending, limit_s(order))))

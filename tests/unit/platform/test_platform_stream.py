@@ -17,7 +17,7 @@ from mpctl.experiment.cell import Cell
 from mpctl.platform import stream
 from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.meter import LocalMeter
-from mpctl.platform.stream import Target, send_block
+from mpctl.platform.stream import LoadTarget, send_block
 from mpctl.rollout.ports import LoadOrder
 
 
@@ -76,7 +76,7 @@ def block(answer, bodies, *, token=None, scheme="http", host="127.0.0.1", concur
 
     async def run():
         async with serving(answer, **(options or {})) as (port, requests, connections):
-            target = Target(f"{scheme}://{host}:{port}", token)
+            target = LoadTarget(f"{scheme}://{host}:{port}", token)
             result = await send_block(target, bodies, concurrency=concurrency, **more)
             return result["requests"], requests, len(connections)
 
@@ -205,7 +205,7 @@ def test_another_listener_than_before_the_connection_gets_nothing():
 
     async def run():
         async with serving(lambda _: PLAIN + ANSWER) as (port, requests, _):
-            target = Target(f"http://127.0.0.1:{port}", check=lambda: next(listeners))
+            target = LoadTarget(f"http://127.0.0.1:{port}", check=lambda: next(listeners))
             return await send_block(target, [{}], concurrency=1), requests
 
     result, requests = asyncio.run(run())
@@ -250,7 +250,7 @@ def test_an_engine_behind_a_unix_socket_is_measured(tmp_path):
 
     async def run():
         async with await asyncio.start_unix_server(serve, path):
-            return await send_block(Target("http://pod-1:8000", socket=path), [{}, {}], concurrency=2)
+            return await send_block(LoadTarget("http://pod-1:8000", socket=path), [{}, {}], concurrency=2)
 
     assert [(row["text"], row["tokens"]) for row in asyncio.run(run())["requests"]] == [("ab", 5)] * 2
 

@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from stream import Target, send_block  # type: ignore[import-not-found,unused-ignore]
+from stream import LoadTarget, send_block  # type: ignore[import-not-found,unused-ignore]
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
 ANSWER_BYTES = 16 * 2**20
@@ -118,7 +118,7 @@ class BlockRegister:
     def _send(self, key: str, block: dict[str, Any]) -> dict[str, Any]:
         before, count = scrape(block), len(block["load"]["bodies"])
         sys.stderr.write(f"block {key}: {count} requests to {block['address']}\n")
-        result = asyncio.run(send_block(Target(block["address"], block["token"]), **block["load"]))
+        result = asyncio.run(send_block(LoadTarget(block["address"], block["token"]), **block["load"]))
         return {"result": result, "before": before, "after": scrape(block)}
 
     # The server of known timing
