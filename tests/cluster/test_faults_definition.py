@@ -76,6 +76,7 @@ def served(cluster, tmp_path):
     made.namespace.delete()
 
 
+@pytest.mark.nightly  # minutes, for a fault that an administrator causes on purpose
 def test_the_definition_is_removed_while_a_rollout_is_interrupted_and_after_one(served):
     served.killed()
     served.remove_definition()
@@ -96,7 +97,7 @@ def test_the_definition_is_removed_while_a_rollout_is_interrupted_and_after_one(
     served.ends()
 
 
-@pytest.mark.nightly  # the test above removes it, too, between commands
+@pytest.mark.nightly
 def test_the_definition_is_removed_under_a_rollout(served):
     served.cluster.pods.rule(lambda pod: {"never_ready": "candidate" in pod["metadata"]["name"]})
     under_way = served.run.start(*ROLLOUT)
