@@ -9,7 +9,7 @@ from typing import Any
 
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import body_of
+from mpctl.experiment.prompt_files import body_of, text_of
 from mpctl.experiment.variants import Variant, most_characters
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.manifest.engine.engine_command import EngineCommand
@@ -211,7 +211,7 @@ def _characters(variant: Variant, base: Traffic, endpoint: Endpoint, most_tokens
         characters = int(characters * wanted / tokens * (1 - _SLACK / 3))
     while most(characters, max(_SAMPLE_CHARACTERS // characters, _FEWEST)) > most_tokens:
         characters = int(characters * (1 - _SLACK))
-    if characters > most_characters() - max(map(len, base.prompts)):
+    if characters > most_characters() - max(len(text_of(prompt)) for prompt in base.prompts):
         raise InputError(
             f"the built-in sets have no {variant.context} tokens without repeating a passage",
             field="--contexts",

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.experiment.answers import OWN, Ask
-from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
+from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompts, text_of
 from mpctl.experiment.workload import Workload
 
 Json = Mapping[str, Any]
@@ -149,7 +149,7 @@ def _needle(pick: _Picker, size: int) -> dict[str, Any]:
     return {"messages": _said("\n".join([*lines, "", "Repeat the line that names the code of a cabinet."]))}
 
 
-def _built_in(name: str) -> tuple[str, ...]:
+def _built_in(name: str) -> tuple[Prompt, ...]:
     prompts, _ = built_in_prompts(name) or ((), 0)
     return prompts
 
@@ -158,15 +158,15 @@ def _said(text: str) -> list[dict[str, Any]]:
     return [{"role": "user", "content": text}]
 
 
-def hot_prefix(prompts: Iterable[str]) -> dict[str, Any]:
+def hot_prefix(prompts: Iterable[Prompt]) -> dict[str, Any]:
     """The beginning that most of the prompts with one share: their system messages and tools; empty without any."""
-    heads = Counter(json.dumps(head, sort_keys=True) for p in prompts if p.startswith(CHAT) and (head := _head(p)))
+    heads = Counter(json.dumps(head, sort_keys=True) for p in prompts if isinstance(p, Chat) and (head := _head(p)))
     prefix: dict[str, Any] = json.loads(heads.most_common(1)[0][0]) if heads else {}
     return prefix
 
 
-def _head(prompt: str) -> dict[str, Any]:
-    body = body_of(prompt)
+def _head(prompt: Chat) -> dict[str, Any]:
+    body = prompt.body
     first = list(itertools.takewhile(lambda m: m.get("role") in ("system", "developer"), body["messages"]))
     parts = {"messages": first, "tools": body.get("tools")}
     return {name: part for name, part in parts.items() if part}
@@ -183,7 +183,7 @@ def sentinels_of(prefix: Mapping[str, Any]) -> tuple[Ask, ...]:
 
 
 def _sentinel_texts() -> tuple[str, ...]:
-    return tuple(text for text in _built_in("edits") if text.startswith(_COPY))[-_SENTINEL_TEXTS:]
+    return tuple(text for text in map(text_of, _built_in("edits")) if text.startswith(_COPY))[-_SENTINEL_TEXTS:]
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from typing import Any
 
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
+from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.records import Record, decode, form
 
 _ENCODING = "gzip+base64"
@@ -203,7 +204,7 @@ class Block(Record):
         arm: str,
         cell: Cell,
         repeat: int,
-        prompts: tuple[str, ...],
+        prompts: tuple[Prompt, ...],
         before: Counters,
         after: Counters,
     ) -> Block:
@@ -262,12 +263,12 @@ _LARGEST = 1e18  # of anything that is counted or timed; sums of such figures st
 _REPEATED = 24  # characters of a prompt in a message that are no coincidence
 
 
-def _sample(request: StreamedRequest, prompt: str) -> Sample:
+def _sample(request: StreamedRequest, prompt: Prompt) -> Sample:
     digest = hashlib.sha256(request.text.encode(errors="surrogatepass")).hexdigest()
     name = prompt_digest(prompt)
     if request.error or not request.tokens:
         lines = request.error.strip().splitlines() or ["no output"]
-        return Sample(None, None, 0, digest, _without_prompt(lines[-1], prompt)[:300], name)
+        return Sample(None, None, 0, digest, _without_prompt(lines[-1], text_of(prompt))[:300], name)
     total_s = request.ttft_s + math.fsum(request.gaps_s)  # the gaps telescope, whatever the chunks were
     return Sample(1000.0 * request.ttft_s, 1000.0 * total_s, request.tokens, digest, prompt=name)
 
@@ -280,9 +281,9 @@ def _without_prompt(message: str, prompt: str) -> str:
     return "the engine's message repeats the prompt and is left out" if prompt and repeats else message
 
 
-def prompt_digest(prompt: str) -> str:
+def prompt_digest(prompt: Prompt) -> str:
     """The name by which a sample keeps its prompt: 12 hex digits, two of a million prompts share one at 1 in 560."""
-    return hashlib.sha256(prompt.encode(errors="surrogatepass")).hexdigest()[:12]
+    return hashlib.sha256(text_of(prompt).encode(errors="surrogatepass")).hexdigest()[:12]
 
 
 def _steps(gaps_s: list[float]) -> tuple[float, float, float] | None:

@@ -4,8 +4,7 @@ A line holds a prompt, a conversation as ShareGPT has it, or a request as OpenAI
 wrap. A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a
 chat or an agent's session. The answers in between are those of the file, so that both arms get the same requests.
 Sessions take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to
-eight at once. A request with several messages, with tools or with a response format is a text that begins with
-:data:`CHAT`, behind which its JSON stands; the load client sends it as messages.
+eight at once.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from typing import Any
 from mpctl import bounded
 from mpctl.errors import InputError
 
-CHAT = "\x1echat "
 _AT_ONCE = 8
 _LEVELS = 100  # of nesting in a request; what reads it later recurses
 _NAMED = 4  # faults of a file that are named besides the first
@@ -30,14 +28,41 @@ _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to
 
 
 @dataclass(frozen=True)
+class Chat:
+    """A request with several messages, tools or a response format. ``text``: its body as JSON, with sorted keys."""
+
+    text: str
+
+    @classmethod
+    def of(cls, body: Mapping[str, Any]) -> Chat:
+        """Return the request of a body."""
+        return cls(json.dumps(body, sort_keys=True))
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The body of the request."""
+        body: dict[str, Any] = json.loads(self.text)
+        return body
+
+
+Prompt = str | Chat
+"""What a request sends: the text of its one message, or more."""
+
+
+def text_of(prompt: Prompt) -> str:
+    """Return the text by which a prompt is compared, counted and named."""
+    return prompt.text if isinstance(prompt, Chat) else prompt
+
+
+@dataclass(frozen=True)
 class Prompts:
     """The requests of one class: distinct, in the order they are sent. ``count``: with repeats."""
 
-    texts: tuple[str, ...]
+    texts: tuple[Prompt, ...]
     count: int
 
 
-def read_prompts(text: str, *, file: str) -> tuple[tuple[str, ...], int]:
+def read_prompts(text: str, *, file: str) -> tuple[tuple[Prompt, ...], int]:
     """Return the distinct requests of a file and its number of duplicates.
 
     Raises:
@@ -54,20 +79,20 @@ def read_classes(text: str, *, file: str) -> dict[str, Prompts]:
     Raises:
         InputError: as for :func:`read_prompts`.
     """
-    classes: dict[str, list[list[str]]] = {}
+    classes: dict[str, list[list[Prompt]]] = {}
     for name, session in _sessions(text, file):
         classes.setdefault(name, []).append(session)
     return {name: _distinct(_in_turns(sessions)) for name, sessions in classes.items()}
 
 
-def _distinct(texts: Sequence[str]) -> Prompts:
+def _distinct(texts: Sequence[Prompt]) -> Prompts:
     return Prompts(tuple(dict.fromkeys(texts)), len(texts))
 
 
-def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
+def _in_turns(sessions: Sequence[Sequence[Prompt]]) -> list[Prompt]:
     """The requests of all sessions: one of each of the running sessions, then the next of each."""
-    waiting, order = list(reversed(sessions)), list[str]()
-    running: list[Iterator[str]] = []
+    waiting, order = list(reversed(sessions)), list[Prompt]()
+    running: list[Iterator[Prompt]] = []
     while waiting or running:
         while waiting and len(running) < _AT_ONCE:
             running.append(iter(waiting.pop()))
@@ -81,8 +106,8 @@ def _in_turns(sessions: Sequence[Sequence[str]]) -> list[str]:
     return order
 
 
-def _sessions(text: str, file: str) -> list[tuple[str, list[str]]]:
-    sessions: list[tuple[str, list[str]]] = []
+def _sessions(text: str, file: str) -> list[tuple[str, list[Prompt]]]:
+    sessions: list[tuple[str, list[Prompt]]] = []
     faults: list[InputError] = []
     hidden = 0  # an error holds its frames: a file of nothing but faults would take seconds
     for line, record in _records(text, file):
@@ -134,7 +159,7 @@ def _loads(text: str, file: str, line: int | None) -> Any:
         raise InputError("not JSON that can be read: too deep, or a number too long", file=file, line=line) from error
 
 
-def _session(record: Any, file: str, line: int) -> tuple[str, list[str]]:
+def _session(record: Any, file: str, line: int) -> tuple[str, list[Prompt]]:
     """The class and the requests of one record."""
     try:
         kind, requests = _requests(record)
@@ -150,7 +175,7 @@ class _UnknownError(Exception):
         self.why, self.field = why, field
 
 
-def _requests(record: Any) -> tuple[str, list[str]]:
+def _requests(record: Any) -> tuple[str, list[Prompt]]:
     if not isinstance(record, dict):
         raise _UnknownError("needs a non-empty string", "prompt")
     if bounded.is_nested_deeper(record, _LEVELS):
@@ -190,12 +215,12 @@ def _nested(value: Any) -> dict[str, Any] | None:
 
 
 def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str) or not value or value.startswith(CHAT):
+    if not isinstance(value, str) or not value:
         raise _UnknownError("needs a non-empty string", field)
     return value
 
 
-def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], field: str) -> tuple[str, list[str]]:
+def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], field: str) -> tuple[str, list[Prompt]]:
     """A request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
     messages = [_message(message, field) for message in listed]
@@ -236,22 +261,19 @@ def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
     return isinstance(content, str)
 
 
-def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> str:
+def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Prompt:
     (only, *following) = messages
     if not following and not settings and isinstance(only["content"], str) and only["content"]:
         return _text(only["content"], "messages")
-    return CHAT + json.dumps({"messages": list(messages), **settings}, sort_keys=True)
+    return Chat.of({"messages": list(messages), **settings})
 
 
-def body_of(prompt: str) -> dict[str, Any]:
+def body_of(prompt: Prompt) -> dict[str, Any]:
     """The body of the request that a prompt of the workload stands for: its messages, tools and response format."""
-    if prompt.startswith(CHAT):
-        body: dict[str, Any] = json.loads(prompt.removeprefix(CHAT))
-        return body
-    return {"messages": [{"role": "user", "content": prompt}]}
+    return prompt.body if isinstance(prompt, Chat) else {"messages": [{"role": "user", "content": prompt}]}
 
 
-def asks_for_more_than_a_text(prompt: str) -> bool:
+def asks_for_more_than_a_text(prompt: Prompt) -> bool:
     """Return whether a request brings tools, a response format or several messages."""
     body = body_of(prompt)
     return len(body["messages"]) > 1 or not body.keys().isdisjoint(("tools", "response_format"))
@@ -260,7 +282,7 @@ def asks_for_more_than_a_text(prompt: str) -> bool:
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
 
 
-def built_in_prompts(name: str) -> tuple[tuple[str, ...], int] | None:
+def built_in_prompts(name: str) -> tuple[tuple[Prompt, ...], int] | None:
     """Distinct prompts of a built-in set and how many repeats were left out; None where there is no such set."""
     if name not in BUILT_IN:
         return None

@@ -10,7 +10,7 @@ from mpctl.experiment.answers import Answer, Ask, Pair
 from mpctl.experiment.arm import NO_TEXT
 from mpctl.experiment.block import Block, LoadResult, Sample
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.prompt_files import body_of
+from mpctl.experiment.prompt_files import Prompt, body_of
 
 _Key = tuple[str, str, int]  # arm, cell, round
 
@@ -43,7 +43,7 @@ class RoundAnswers:
         """Return the numbers of the cell's rounds of which answers wait for the other arm's."""
         return sorted({repeat for _, key, repeat in self._received if key == cell.key})
 
-    def pairs(self, baseline: Block, candidate: Block, prompts: Sequence[str], max_tokens: int) -> list[Pair]:
+    def pairs(self, baseline: Block, candidate: Block, prompts: Sequence[Prompt], max_tokens: int) -> list[Pair]:
         """Return the pairs of one cell of a round that both arms answered; their texts are digests. Answers that an
         interrupted command has lost are known by their digests alone."""
         bodies = [body_of(prompt) for prompt in prompts]

@@ -8,14 +8,13 @@ begins with another one: a lookup finds no copy of what is asked for but its own
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
+from mpctl.experiment.prompt_files import Chat, Prompt, body_of, built_in_prompts, text_of
 from mpctl.records import Record
 
 _SOURCES = ("edits", "rag")  # the sets whose prompts bring a file or a report of their own
@@ -48,7 +47,7 @@ class Variant(Record):
         adapter = re.sub(r"-r(?=[0-9e-]+$)", "-rank", adapter)  # "-r16" would read as a rate
         return "-".join(filter(None, (self.of, length, thinking, adapter)))
 
-    def prompts(self, base: tuple[str, ...]) -> tuple[str, ...]:
+    def prompts(self, base: tuple[Prompt, ...]) -> tuple[Prompt, ...]:
         """The variant's prompts, of those of its class.
 
         Raises:
@@ -57,11 +56,11 @@ class Variant(Record):
         numbered = range(self.part, len(base), self.parts)
         return tuple(self._sent(_lengthened(base[n], n, self.characters, self.of)) for n in numbered)
 
-    def _sent(self, prompt: str) -> str:
+    def _sent(self, prompt: Prompt) -> Prompt:
         overrides: dict[str, Any] = {"model": self.adapter} if self.adapter else {}
         if self.thinking is not None:
             overrides["chat_template_kwargs"] = {"enable_thinking": self.thinking}
-        return CHAT + json.dumps({**body_of(prompt), **overrides}, sort_keys=True) if overrides else prompt
+        return Chat.of({**body_of(prompt), **overrides}) if overrides else prompt
 
 
 def most_characters() -> int:
@@ -73,7 +72,7 @@ def most_characters() -> int:
 def passages_of(name: str) -> tuple[str, ...]:
     """The files or the reports of a built-in set."""
     texts, _ = built_in_prompts(name) or ((), 0)
-    return tuple(text.partition("\n\n")[2] for text in texts)
+    return tuple(text_of(prompt).partition("\n\n")[2] for prompt in texts)
 
 
 def _shuffled(passages: tuple[str, ...], number: int) -> list[str]:
@@ -83,11 +82,11 @@ def _shuffled(passages: tuple[str, ...], number: int) -> list[str]:
     return [passages[n] for n in order]
 
 
-def _lengthened(prompt: str, number: int, characters: int, name: str) -> str:
+def _lengthened(prompt: Prompt, number: int, characters: int, name: str) -> Prompt:
     """The prompt behind as many passages as make it ``characters`` long; their order follows from its number."""
     if not characters:
         return prompt
-    if prompt.startswith(CHAT):
+    if isinstance(prompt, Chat):
         raise InputError(
             f"{name} has conversations, which cannot be lengthened",
             field="--contexts",

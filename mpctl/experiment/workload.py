@@ -23,6 +23,7 @@ from typing import Any
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
+from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.experiment.variants import Variant
 from mpctl.records import Record, form
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK
@@ -54,7 +55,7 @@ class Traffic:
     prompts are not at hand."""
 
     name: str
-    prompts: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
     share: float = 1.0
     repeated: int = 0
     stored: StoredPrompts | None = None
@@ -76,14 +77,14 @@ class Traffic:
         """sha256 over the prompts in their order, hex."""
         if self.stored is not None:
             return self.stored.digest
-        return hashlib.sha256(json.dumps(self.prompts).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(list(map(text_of, self.prompts))).encode()).hexdigest()
 
     @cached_property
     def alike(self) -> float:
         """The share of prompts, 0..1, that share most of their sequences of words with an earlier one."""
         return share_alike(self.prompts) if self.stored is None else self.stored.alike
 
-    def with_prompts(self, prompts: tuple[str, ...]) -> Traffic:
+    def with_prompts(self, prompts: tuple[Prompt, ...]) -> Traffic:
         """The class with its prompts; the same class where ``prompts`` are others than those that were recorded."""
         filled_in = replace(self, prompts=prompts, stored=None)
         return filled_in if filled_in.digest() == self.digest() else self
@@ -93,14 +94,14 @@ class Traffic:
         return replace(self, prompts=(), stored=StoredPrompts(self.count, self.digest(), self.alike))
 
 
-def share_alike(prompts: tuple[str, ...]) -> float:
+def share_alike(prompts: tuple[Prompt, ...]) -> float:
     """Return the share of prompts, 0..1, that share most of their sequences of _GRAM words with one earlier prompt: an
     engine that keeps its answers replays them, although no two prompts are equal. The first _COMPARED prompts are
     compared by their first _WORDS words."""
     places: dict[tuple[str, ...], list[int]] = {}
     alike, compared = 0, prompts[:_COMPARED]
     for number, prompt in enumerate(compared):
-        words = prompt.split()[:_WORDS]
+        words = text_of(prompt).split()[:_WORDS]
         grams = {tuple(words[i : i + _GRAM]) for i in range(max(len(words) - _GRAM + 1, 1))}
         shared = Counter(earlier for gram in grams for earlier in places.get(gram, ()))
         alike += max(shared.values(), default=0) >= _ALIKE * len(grams)
@@ -251,11 +252,11 @@ class Workload(Record):
         """The class whose prompts the cell sends."""
         return next(t for t in self.traffic if t.name == cell.traffic)
 
-    def warmup_prompts(self, cell: Cell) -> tuple[str, ...]:
+    def warmup_prompts(self, cell: Cell) -> tuple[Prompt, ...]:
         """Return the prompts sent to each arm before its first block in the cell; they are not measured."""
         return self._prompts_of(cell)[: self.warmup]
 
-    def _prompts_of(self, cell: Cell) -> tuple[str, ...]:
+    def _prompts_of(self, cell: Cell) -> tuple[Prompt, ...]:
         kind = self.traffic_of(cell)
         if kind.stored is not None:
             raise InputError(
@@ -271,7 +272,7 @@ class Workload(Record):
         absent = (t.variant.of if t.variant else t.name for t in self.traffic if t.stored is not None)
         return tuple(dict.fromkeys(absent))
 
-    def with_prompts(self, known: Callable[[str], tuple[str, ...] | None]) -> Workload:
+    def with_prompts(self, known: Callable[[str], tuple[Prompt, ...] | None]) -> Workload:
         """The workload with the prompts that ``known`` has for a class's name, where they are those recorded. Those of
         a variant follow from its class's."""
 
@@ -284,7 +285,7 @@ class Workload(Record):
 
         return replace(self, traffic=tuple(filled(kind) for kind in self.traffic))
 
-    def slice(self, cell: Cell, repeat: int) -> tuple[str, ...]:
+    def slice(self, cell: Cell, repeat: int) -> tuple[Prompt, ...]:
         """The prompts of block ``repeat`` (0-based) in the cell, the same for both arms."""
         prompts = self._prompts_of(cell)[self.warmup :]
         return tuple(prompts[i] for i in self._indexes(cell, repeat))
@@ -300,14 +301,14 @@ class Workload(Record):
                 start += self.repeats * self.requests_of(other)
         return tuple((start + i) % count for i in range(self.requests_of(cell)))
 
-    def spare_prompts(self, count: int) -> tuple[str, ...]:
+    def spare_prompts(self, count: int) -> tuple[Prompt, ...]:
         """At most ``count`` prompts that are not measured, of every class in turns: those that warm the arms up, then
         those that no block sends."""
         spare = (self.spare_prompts_of(kind) for kind in self.traffic)
         turns = itertools.chain.from_iterable(itertools.zip_longest(*spare))
         return tuple(prompt for prompt in turns if prompt is not None)[:count]
 
-    def spare_prompts_of(self, kind: Traffic) -> tuple[str, ...]:
+    def spare_prompts_of(self, kind: Traffic) -> tuple[Prompt, ...]:
         """The prompts of a class that are not measured, those that warm the arms up first."""
         cells = [cell for cell in self.cells if cell.traffic == kind.name]
         sent = {i for cell in cells for repeat in range(self.repeats) for i in self._indexes(cell, repeat)}

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
-from mpctl.experiment.prompt_files import body_of
+from mpctl.experiment.prompt_files import body_of, text_of
 from mpctl.rollout.ports import Endpoint, LoadOrder, SentBlock
 
 STREAM = Path(__file__).parent / "stream.py"
@@ -67,7 +67,7 @@ def block_of(order: LoadOrder, model: str) -> dict[str, Any]:
     The seed, which decides when requests of an open loop arrive, follows from the prompts: both arms see the same
     arrivals, every round others.
     """
-    seed = int(hashlib.sha256("\0".join(order.prompts).encode()).hexdigest()[:8], 16)
+    seed = int(hashlib.sha256("\0".join(map(text_of, order.prompts)).encode()).hexdigest()[:8], 16)
     common: dict[str, Any] = {
         "model": model,
         "temperature": order.cell.temperature,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpctl import commands
 from mpctl.experiment.answers import BaselineAnswers
-from mpctl.experiment.prompt_files import built_in_prompts
+from mpctl.experiment.prompt_files import Prompt, built_in_prompts
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
 
@@ -23,7 +23,7 @@ class Context:
     clock: Clock
     progress: Progress
     who: str
-    prompts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    prompts: Mapping[str, tuple[Prompt, ...]] = field(default_factory=dict)
     answers: dict[str, BaselineAnswers] = field(default_factory=dict)  # of a baseline, by operation
     round_answers: dict[str, RoundAnswers] = field(default_factory=dict)  # by operation
     service: str = ""
@@ -33,7 +33,7 @@ class Context:
         """A command on the service, as messages print it."""
         return commands.line(verb, self.service, *options, namespace=self.namespace)
 
-    def prompts_of(self, name: str) -> tuple[str, ...] | None:
+    def prompts_of(self, name: str) -> tuple[Prompt, ...] | None:
         """Prompts of a class: those that the command was given, else the built-in set of that name."""
         if name in self.prompts:
             return self.prompts[name]

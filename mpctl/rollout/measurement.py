@@ -23,7 +23,7 @@ from mpctl.experiment.block import BASELINE, CANDIDATE, Block, BlockError
 from mpctl.experiment.calibration import describe, saturation
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
-from mpctl.experiment.prompt_files import body_of
+from mpctl.experiment.prompt_files import Prompt, body_of
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.run import ArmConditions, Burst, Calibration, PromptSet, Reply, Run
 from mpctl.experiment.users import Placement, UserLoad, UsersTraffic
@@ -548,7 +548,7 @@ class Measurement:
         """Return whether answers of a cell come with their token ids, to be compared."""
         return cell.greedy and self.compares and self.fidelity != OFF
 
-    def _send(self, arm: str, prompts: tuple[str, ...], cell: Cell, *, key: str = "") -> SentBlock:
+    def _send(self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str = "") -> SentBlock:
         """Send a block; one of which a part of the load client was lost is invalid and is sent again."""
         limit, ids = self.workload.max_tokens, self._tells_ids(cell)
         try:

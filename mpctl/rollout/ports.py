@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mpctl import commands
 from mpctl.errors import MpctlError
 from mpctl.experiment.block import Block, LoadResult
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.rollout.revision import text_digest
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class BlockLost(MpctlError):
 class LoadOrder:
     """The requests of a block, to be sent once and in order."""
 
-    prompts: tuple[str, ...]
+    prompts: tuple[Prompt, ...]
     cell: Cell
     max_tokens: int
     key: str = ""  # names the block: a client that outlives a command finds by it what it sent already
@@ -114,7 +115,7 @@ class SentBlock:
     before: Counters
     after: Counters
 
-    def block(self, cell: Cell, *, arm: str, repeat: int, prompts: tuple[str, ...]) -> Block:
+    def block(self, cell: Cell, *, arm: str, repeat: int, prompts: tuple[Prompt, ...]) -> Block:
         """Return what was measured of ``prompts``, sent in this order under ``cell``.
 
         Raises:

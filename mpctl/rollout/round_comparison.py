@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mpctl.experiment.answers import Answer, AnswerCheck, AnswerRule, Ask, Pair, Repeat, Scored, Tie
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.gate.answer_tokens import other_end
 from mpctl.gate.answers import confirm, examine, level_of, merged, to_confirm
@@ -72,7 +73,7 @@ class RoundComparison:
     def compare(
         self,
         answers: RoundAnswers,
-        rounds: Iterable[tuple[Block, Block, Sequence[str]]],
+        rounds: Iterable[tuple[Block, Block, Sequence[Prompt]]],
         max_tokens: int,
         *,
         before: AnswerCheck | None,

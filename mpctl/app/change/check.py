@@ -23,6 +23,7 @@ from mpctl.estimate.memory import (
     read_log,
 )
 from mpctl.estimate.shape import gpu_gib, model_shape
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.methods import Finding, preflight_findings, unknowns
 from mpctl.methods.preflight.checks import RULES, DraftCheck, match
 from mpctl.methods.preflight.known_bad import PREFIX, KnownBad
@@ -35,7 +36,7 @@ class Load:
 
     concurrency: int | None = None
     temperature: float = 0.0
-    prompts: tuple[str, ...] = ()
+    prompts: tuple[Prompt, ...] = ()
 
 
 @dataclass(frozen=True)

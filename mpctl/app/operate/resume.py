@@ -7,6 +7,7 @@ from dataclasses import replace
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume
 from mpctl.app.planned_workload import read_split, read_traffic, remembered_classes
 from mpctl.app.session.base import Session
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.revision import text_digest
@@ -37,14 +38,14 @@ def run(session: Session, prompts: tuple[str, ...] = (), workloads: tuple[str, .
             return carry_out(session, replace(context, prompts=prompts_by_class), operation)
 
 
-def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tuple[str, ...]]:
+def _remembered_prompts(session: Session, operation: Operation) -> dict[str, tuple[Prompt, ...]]:
     """The prompts of the files that the rollout read on this machine, where they are those it recorded."""
     plan = operation.plan
     if plan.kind is not Kind.ROLLOUT or not plan.workload or verdict_of(operation):
         return {}
     workload = stored_workload(session.store, operation)
     recorded = {} if workload is None else {traffic.name: traffic.digest() for traffic in workload.traffic}
-    reread: dict[str, tuple[str, ...]] = {}
+    reread: dict[str, tuple[Prompt, ...]] = {}
     for traffic, file in remembered_classes(plan.workload):
         if recorded.get(traffic.name) == traffic.digest():
             reread[traffic.name] = traffic.prompts

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat, Prompt
 from mpctl.records import Record
 from mpctl.stats.confidence import Interval, Stage, mean_interval
 from mpctl.stats.sequential import FEWEST
@@ -178,7 +178,7 @@ class Card(Record):
         difference = self.holdout.difference
         return difference is None or (difference.n >= FEWEST and difference.above(0.0, strictly=True))
 
-    def trained_on(self, prompts: Iterable[str]) -> int:
+    def trained_on(self, prompts: Iterable[Prompt]) -> int:
         """Return how many of the prompts begin a conversation that the head was trained on."""
         digests = frozenset(self.training_digests)
         return sum(prompt_digest(prompt, self.salt) in digests for prompt in prompts) if digests else 0
@@ -202,18 +202,18 @@ def card_of(record: Mapping[str, Any]) -> Card:
     return replace(Card.from_record(fields), holdout=holdout)
 
 
-def prompt_digest(prompt: str, salt: str) -> str:
+def prompt_digest(prompt: Prompt, salt: str) -> str:
     """Return the digest of the conversation that a prompt belongs to: sha256 over the salt and all messages up to the
     user's first, without regard to white space, cut to 16 hex digits. Later turns of a conversation have its digest."""
     opening = " ".join(_opening(prompt).split())
     return hashlib.sha256(f"{salt}\n{opening}".encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
 
 
-def _opening(prompt: str) -> str:
-    if not prompt.startswith(CHAT):
+def _opening(prompt: Prompt) -> str:
+    if not isinstance(prompt, Chat):
         return prompt
     opening = []
-    for message in json.loads(prompt.removeprefix(CHAT))["messages"]:
+    for message in prompt.body["messages"]:
         content = message.get("content")
         opening.append(content if isinstance(content, str) else json.dumps(content, sort_keys=True))
         if message.get("role") == "user":

@@ -11,6 +11,7 @@ from mpctl import commands
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Source
 from mpctl.errors import InputError, MpctlError
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.lab.drafts.card import CARD_FILE, Card, Target, card_of
 from mpctl.lab.drafts.heads import TrainedHeads, heads_of
 from mpctl.manifest import Service
@@ -55,7 +56,7 @@ def _weights(source: Source, heads: TrainedHeads, head: str) -> str:
 
 
 def findings_of_card(
-    source: Source, draft: str | None, service: Service, prompts: Sequence[str]
+    source: Source, draft: str | None, service: Service, prompts: Sequence[Prompt]
 ) -> tuple[Finding, ...]:
     """Return what the card of a draft says against its target and the prompts; nothing where it has none.
 
@@ -106,7 +107,7 @@ def served_target(source: Source, service: Service) -> Target:
     return Target(model, revision, "" if folder is None else weights_digest(folder))
 
 
-def card_findings(card: Card, served: Target, prompts: Sequence[str]) -> tuple[Finding, ...]:
+def card_findings(card: Card, served: Target, prompts: Sequence[Prompt]) -> tuple[Finding, ...]:
     """Return what the card of a head says against the target that serves and against the prompts of a measurement."""
     findings = []
     if difference := card.target.difference(served):

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from mpctl.errors import InputError
+from mpctl.experiment.prompt_files import Prompt, body_of
 from mpctl.lab.drafts.card import Card, StartHead, Target, prompt_digest
 from mpctl.records import Record
 
@@ -29,11 +30,11 @@ _PLACEHOLDERS = ("transcripts", "target", "start", "out", "steps")
 class Split:
     """Prompts without duplicates: those that are trained on, and the hold-out."""
 
-    training: tuple[str, ...]
-    holdout: tuple[str, ...]
+    training: tuple[Prompt, ...]
+    holdout: tuple[Prompt, ...]
 
     @classmethod
-    def of(cls, prompts: Sequence[str], salt: str) -> Split:
+    def of(cls, prompts: Sequence[Prompt], salt: str) -> Split:
         """Split prompts, the oldest first, by conversation: the oldest 80 % are trained on, the newest 20 % held out.
 
         All turns of a conversation are on the side of its first one.
@@ -41,7 +42,7 @@ class Split:
         Raises:
             InputError: there are fewer than ten conversations.
         """
-        conversations: dict[str, list[str]] = {}
+        conversations: dict[str, list[Prompt]] = {}
         for prompt in dict.fromkeys(prompts):
             conversations.setdefault(prompt_digest(prompt, salt), []).append(prompt)
         count = len(conversations)
@@ -67,7 +68,9 @@ def digest_of(prompts: Split, salt: str) -> str:
 def prompt_lines(prompts: Split) -> str:
     """Return the text of a head's prompts.jsonl."""
     sides = (("training", prompts.training), ("holdout", prompts.holdout))
-    return "".join(json.dumps({"prompt": text, "side": side}) + "\n" for side, texts in sides for text in texts)
+    return "".join(
+        json.dumps({"body": body_of(prompt), "side": side}) + "\n" for side, prompts in sides for prompt in prompts
+    )
 
 
 @dataclass(frozen=True)

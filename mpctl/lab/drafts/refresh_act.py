@@ -10,7 +10,7 @@ from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficReques
 from mpctl.app.session.base import Session
 from mpctl.app.watch.act import ending_text, promoted_measurement
 from mpctl.app.watch.ledger_facts import WATCH, RefreshFacts, Trainings
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import body_of
 from mpctl.lab.drafts import refresh
 from mpctl.lab.drafts.card import prompt_digest
 from mpctl.platform.local.state_files import state_root, write_text
@@ -54,7 +54,7 @@ def _roll_out_offered(session: Session, promotion: Plan, offered: Operation, tra
     prompts = (*split.training, *split.holdout)
     holdout = [prompt for prompt in prompts if prompt_digest(prompt, reserved.salt) not in trained]
     file = state_root() / "holdouts" / f"{reserved.name}.jsonl"
-    lines = (p.removeprefix(CHAT) if p.startswith(CHAT) else json.dumps({"prompt": p}) for p in holdout)
+    lines = (json.dumps(body_of(prompt)) for prompt in holdout)
     write_text(file, "\n".join(lines) + "\n")
     settings = {name: value for name, value in (spec.config() or {}).items() if name != "model"}
     request = RolloutRequest(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mpctl import commands
 from mpctl.app.session.base import Session, interruptible
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted, Refused
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.lab.drafts.card import Card, Licences, StartHead, Target, prompt_digest
 from mpctl.lab.drafts.heads import TrainedHeads, local_heads
 from mpctl.lab.drafts.made import card_file
@@ -218,7 +219,7 @@ def _purge_command(session: Session, order: TrainingOrder) -> str:
     return commands.line("drafts", "purge", order.name, namespace=session.namespace)
 
 
-def digests_of(prompts: Sequence[str], salt: str) -> tuple[str, ...]:
+def digests_of(prompts: Sequence[Prompt], salt: str) -> tuple[str, ...]:
     """The digests of prompts in their order."""
     return tuple(prompt_digest(prompt, salt) for prompt in prompts)
 

@@ -12,6 +12,7 @@ from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError
 from mpctl.estimate.shape import find_gpu, gpus, model_shape
 from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.lab.drafts.order import Split
 from mpctl.lab.drafts.requests import DraftPlanRequest
 from mpctl.lab.drafts.training_cost import Cost, Device, Gain, Sizes, TrainingLoad, cost_of
@@ -82,7 +83,7 @@ def plan_training(source: Source, request: DraftPlanRequest) -> TrainingPlan:
         free=_free(source, request),
         conversations=len(split.training),
     )
-    tokens = sum(map(len, split.training)) / len(split.training) / _CHARACTERS
+    tokens = sum(len(text_of(prompt)) for prompt in split.training) / len(split.training) / _CHARACTERS
     target = resolve_target(source, listing=None, ask_hub=False, kserve=None)
     facts = target.checkpoint.facts
     shape = (facts.shape if facts else None) or model_shape(target.model)
@@ -124,7 +125,7 @@ def trained_method(named: str | None, serving: Spec) -> str:
     return method
 
 
-def read_prompts(files: tuple[str, ...]) -> tuple[str, ...]:
+def read_prompts(files: tuple[str, ...]) -> tuple[Prompt, ...]:
     """Read the prompts of files, in their order.
 
     Raises:

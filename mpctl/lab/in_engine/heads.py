@@ -23,7 +23,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-CHAT = "\x1echat "  # of mpctl.experiment.prompt_files
 _BATCH = 64  # prompts between two looks at the disk
 _WRITTEN_S = 30.0
 _LEFT_OUT = ("config.py", "*.pyc", "__pycache__")  # code beside weights: a head is data
@@ -40,7 +39,7 @@ def _read(path: Path) -> dict[str, Any]:
     return record
 
 
-def _prompts(folder: Path, order: dict[str, Any], side: str) -> list[str]:
+def _prompts(folder: Path, order: dict[str, Any], side: str) -> list[dict[str, Any]]:
     """Return the prompts of one side; ends the stage where they are not those that the order has the digest of."""
     path = folder / "prompts.jsonl"
     text = path.read_text(encoding="utf-8")
@@ -48,13 +47,12 @@ def _prompts(folder: Path, order: dict[str, Any], side: str) -> list[str]:
     if hashlib.sha256(salted).hexdigest() != order["prompts"]:
         raise SystemExit(f"{path} does not hold the prompts of the order {order['name']}")
     rows = [json.loads(line) for line in text.split("\n") if line]
-    return [row["prompt"] for row in rows if row["side"] == side]
+    return [row["body"] for row in rows if row["side"] == side]
 
 
-def tokens_of(prompt: str, tokenizer: Any) -> list[int]:
-    """Return the tokens of a prompt with the target's chat template, as a request has them."""
-    body = json.loads(prompt.removeprefix(CHAT)) if prompt.startswith(CHAT) else {}
-    messages = body.get("messages") or [{"role": "user", "content": prompt}]
+def tokens_of(body: dict[str, Any], tokenizer: Any) -> list[int]:
+    """Return the tokens of a request's prompt with the target's chat template."""
+    messages = body["messages"]
     text = tokenizer.apply_chat_template(messages, tools=body.get("tools"), add_generation_prompt=True, tokenize=False)
     return list(tokenizer.encode(text, add_special_tokens=False))
 

@@ -15,6 +15,7 @@ from mpctl.app.session.base import Session, Source
 from mpctl.errors import InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.counters import Window
+from mpctl.experiment.prompt_files import text_of
 from mpctl.experiment.run import Run
 from mpctl.gate.analysis import Comparison
 from mpctl.lab.payoff.predict import predict
@@ -226,7 +227,7 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
     notes = []
     prompt = request.prompt_tokens or evidence.prompt_tokens
     if prompt is None and traffic:
-        every = [text for kind in traffic for text in kind.prompts]
+        every = [text_of(prompt) for kind in traffic for prompt in kind.prompts]
         prompt = max(sum(map(len, every)) / len(every) / _CHARACTERS, 1.0)
         notes.append(f"prompts of {prompt:.0f} tokens on average, at {_CHARACTERS:g} characters each")
     output = request.output_tokens or evidence.output_tokens

@@ -19,6 +19,7 @@ from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitt
 from mpctl.experiment.block import CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
+from mpctl.experiment.prompt_files import Prompt
 from mpctl.lab.payoff.scenario import FREE, LOOKUPS, Acceptance, check_rates, from_length
 from mpctl.lab.replay import (
     Conversation,
@@ -205,7 +206,7 @@ def _measure(
     request: PlanRequest,
     bench: BenchRequest,
     method: str,
-    prompts: Sequence[tuple[str, str]],
+    prompts: Sequence[tuple[str, Prompt]],
 ) -> tuple[Acceptance, str]:
     settings = request.speculation.settings
     if request.ks:
@@ -230,9 +231,9 @@ def _measure(
     return acceptance, f"a candidate that answered {sent} of your prompts, {acceptance.drafts} drafts"
 
 
-def _blocks(prompts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _blocks(prompts: Sequence[tuple[str, Prompt]]) -> Iterator[tuple[str, tuple[Prompt, ...]]]:
     """A few prompts of one class after the other."""
-    by_kind: dict[str, list[str]] = {}
+    by_kind: dict[str, list[Prompt]] = {}
     for kind, prompt in prompts:
         block = by_kind.setdefault(kind, [])
         block.append(prompt)

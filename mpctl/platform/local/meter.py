@@ -16,6 +16,7 @@ from mpctl.errors import MpctlError
 from mpctl.experiment.calibration import Pace, calibrate, requests_for
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters
+from mpctl.experiment.prompt_files import text_of
 from mpctl.experiment.run import Calibration
 from mpctl.platform import answers, http
 from mpctl.platform.load import LoadClient
@@ -173,7 +174,7 @@ class LocalMeter:
         )
 
     def send(self, endpoint: Endpoint, order: LoadOrder) -> SentBlock:
-        self._prompts.update(order.prompts)
+        self._prompts.update(map(text_of, order.prompts))
         try:
             return self.client.send(endpoint, order, lambda: self.counters(endpoint))
         except MpctlError as error:  # its text is recorded, and a client's last lines may quote what it sent

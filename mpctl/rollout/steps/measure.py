@@ -10,6 +10,7 @@ from mpctl.experiment.answers import Level
 from mpctl.experiment.block import BASELINE, CANDIDATE
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Window
+from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.experiment.round_answers import RoundAnswers
 from mpctl.experiment.workload import Workload
 from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition, misses_in_all
@@ -52,7 +53,7 @@ def measurement(context: Context, operation: Operation) -> Measurement:
         try:
             return measured_engine(context, *arms[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
-            conceal(error, (prompt for traffic in workload.traffic for prompt in traffic.prompts))
+            conceal(error, (text_of(prompt) for traffic in workload.traffic for prompt in traffic.prompts))
             raise
 
     return Measurement(
@@ -187,7 +188,7 @@ def check_match(context: Context, operation: Operation) -> MatchResult:
     return MatchResult(sent, match.drafts, match.accepted, match.rate, match.limit, match.outcome)
 
 
-def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
+def _warmups(workload: Workload) -> list[tuple[Cell, tuple[Prompt, ...]]]:
     """The warm-up prompts of every class of traffic, one after the other and greedy."""
     warmups = []
     for kind in workload.traffic:
@@ -197,14 +198,14 @@ def _warmups(workload: Workload) -> list[tuple[Cell, tuple[str, ...]]]:
     return warmups
 
 
-def _one_by_one(workload: Workload) -> list[tuple[Cell, str]]:
+def _one_by_one(workload: Workload) -> list[tuple[Cell, Prompt]]:
     """Prompts for the warm-up of single answers, whose drafts resemble each other."""
     (cell, _), *_ = _warmups(workload)
     prompts = workload.spare_prompts(_ANSWERS) or workload.warmup_prompts(cell)
     return [(cell, prompts[number % len(prompts)]) for number in range(_ANSWERS)]
 
 
-def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[str, ...], max_tokens: int) -> Window:
+def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[Prompt, ...], max_tokens: int) -> Window:
     try:
         sent = context.meter.send(endpoint, LoadOrder(prompts, cell, max_tokens))
         return Window.between(sent.before, sent.after)

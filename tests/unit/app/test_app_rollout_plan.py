@@ -1,6 +1,5 @@
 """The plan of a rollout or rollback: strategy, HTTPRoute and retained baseline, fitted and explained."""
 
-import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,7 +12,7 @@ from mpctl.app.operate import rollback, rollout_plan
 from mpctl.app.requests import RolloutRequest, SpeculationRequest, TrafficRequest
 from mpctl.errors import InputError, Refused
 from mpctl.experiment.answer_sets import FULL, QUICK
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.methods import Finding, Spec
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -82,7 +81,7 @@ def fitted(one, traffic=None, *, strategy=Strategy.SIDE_BY_SIDE, downtime=False,
     return planner.plan(fit), fit.notes
 
 
-TOOLS = CHAT + json.dumps({"messages": [{"role": "user", "content": "hello"}], "tools": []})
+TOOLS = Chat.of({"messages": [{"role": "user", "content": "hello"}], "tools": []})
 KNOWN = Finding("known-bad-KB7", "warn", "known to fail", "a thread", "use another release")
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mpctl.experiment.answer_sets import FULL, QUICK, asks_of
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.workload import Traffic, Workload
 
 CONTEXT = 8192
@@ -49,7 +49,7 @@ def test_no_measured_prompt_is_asked():
 def test_a_users_own_tools_come_with_their_prompt():
     tools = [{"type": "function", "function": {"name": "look"}}]
     messages = [{"role": "user", "content": "m"}]
-    chat = CHAT + json.dumps({"messages": messages, "tools": tools})
+    chat = Chat.of({"messages": messages, "tools": tools})
     workload = replace(WORKLOAD, traffic=(Traffic("a", (chat, *WORKLOAD.traffic[0].prompts)),))
     asks = asks_of(workload, QUICK, context_tokens=CONTEXT)
     assert {"messages": messages, "tools": tools} in [ask.body for ask in asks]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import CHAT, body_of, built_in_prompts
+from mpctl.experiment.prompt_files import Chat, body_of, built_in_prompts
 from mpctl.experiment.variants import Variant, passages_of
 from mpctl.experiment.workload import Traffic, Workload
 
@@ -60,7 +60,7 @@ def test_long_prompts_are_the_same_in_every_process():
 
 def test_thinking_and_adapter_are_fields_of_the_request():
     (prompt,) = Variant("chat", "", thinking=False, adapter="sql").prompts(("Say something",))
-    assert json.loads(prompt.removeprefix(CHAT)) == {
+    assert prompt.body == {
         "chat_template_kwargs": {"enable_thinking": False},
         "messages": [{"role": "user", "content": "Say something"}],
         "model": "sql",
@@ -68,7 +68,7 @@ def test_thinking_and_adapter_are_fields_of_the_request():
 
 
 def test_a_conversation_keeps_its_tools_and_is_not_lengthened():
-    conversation = CHAT + json.dumps({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})
+    conversation = Chat.of({"messages": [{"role": "user", "content": "a"}], "tools": [{}]})
     (prompt,) = Variant("agents", "", thinking=True).prompts((conversation,))
     assert body_of(prompt)["tools"] == [{}]
     with pytest.raises(InputError, match="conversations, which cannot be lengthened"):

@@ -13,7 +13,7 @@ from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, WORKLOAD, Behaviour, Cr
 
 from mpctl.experiment.answer_sets import QUICK, SENTINELS, asks_of, sentinels_of
 from mpctl.experiment.answers import Answer, AnswerCheck, Level
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.users import Placement
 from mpctl.gate.rule import Outcome
 from mpctl.rollout import runner
@@ -221,7 +221,7 @@ def test_a_promotion_records_which_answers_no_rounding_changes():
     assert memory.disk.sealed is None
 
 
-SYSTEM = CHAT + json.dumps({"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "a"}]})
+SYSTEM = Chat.of({"messages": [{"role": "system", "content": "Be brief"}, {"role": "user", "content": "a"}]})
 
 
 def with_system_prompt(memory):

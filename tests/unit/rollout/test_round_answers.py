@@ -22,7 +22,7 @@ from world import (
 
 from mpctl.experiment.answer_sets import FULL, OFF, QUICK
 from mpctl.experiment.answers import AnswerCheck, Scored
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Traffic
 from mpctl.gate.rule import Outcome
@@ -109,7 +109,7 @@ def test_a_wrong_token_of_a_round_refuses(changes):
 def test_the_first_token_that_differs_under_a_grammar_is_judged(margin, ending):
     world = Rounds(every=3, margin=margin)
     schema = {"response_format": {"type": "json_object"}}
-    prompts = tuple(CHAT + json.dumps({"messages": [{"role": "user", "content": p}], **schema}) for p in PROMPTS)
+    prompts = tuple(Chat.of({"messages": [{"role": "user", "content": p}], **schema}) for p in PROMPTS)
     world.memory.disk.records["workload-1", "workload"] = replace(
         WORKLOAD, traffic=(Traffic("own", prompts),)
     ).to_record()

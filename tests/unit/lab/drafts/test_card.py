@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.lab.drafts.card import (
     AcceptedCounts,
     Card,
@@ -101,7 +101,7 @@ def test_a_holdout_without_steps_or_pairs_is_refused(new, old):
 
 
 def chat(*messages: tuple[str, str]) -> str:
-    return CHAT + json.dumps({"messages": [{"role": role, "content": content} for role, content in messages]})
+    return Chat.of({"messages": [{"role": role, "content": content} for role, content in messages]})
 
 
 def test_training_prompts_are_found_by_their_conversation():
@@ -116,8 +116,7 @@ def test_training_prompts_are_found_by_their_conversation():
 
 @given(st.text(), st.text())
 def test_a_digest_has_no_text_and_depends_on_the_words_alone(prompt, salt):
-    text = prompt.removeprefix(CHAT)
-    digest = prompt_digest(text, salt)
+    digest = prompt_digest(prompt, salt)
     assert len(digest) == 16
     int(digest, 16)
-    assert prompt_digest(f"  {text}\n", salt) == digest
+    assert prompt_digest(f"  {prompt}\n", salt) == digest

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpctl.errors import InputError
-from mpctl.experiment.prompt_files import CHAT
+from mpctl.experiment.prompt_files import Chat
 from mpctl.lab.drafts.card import StartHead, Target, prompt_digest
 from mpctl.lab.drafts.order import Limits, Split, TrainingOrder, next_name, program_of
 from mpctl.records import encode
@@ -37,7 +37,7 @@ def test_an_order_is_read_back_as_it_was_written():
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 3)), max_size=120))
 def test_no_conversation_is_on_both_sides_of_a_split(turns):
     prompts = [
-        CHAT + json.dumps({"messages": [{"role": "user", "content": f"c{c}"}] + [{"role": "user", "content": "t"}] * t})
+        Chat.of({"messages": [{"role": "user", "content": f"c{c}"}] + [{"role": "user", "content": "t"}] * t})
         for c, t in turns
     ]
     conversations = len({c for c, _ in turns})
