@@ -53,8 +53,11 @@ def main() -> int:
         folder = Path(name).resolve()
         reference = undisturbed(folder)
         table, by_fault = Table(reference), set()
-        for case, outcome in swept(folder, reference, list(cases(reference, options.every)), options.jobs):
+        chosen = list(cases(reference, options.every))
+        for number, (case, outcome) in enumerate(swept(folder, reference, chosen, options.jobs), start=1):
             table.add(case, outcome)
+            if number % 100 == 0:
+                sys.stderr.write(f"{number} of {len(chosen)} cases\n")
             by_fault |= {*outcome.states}
             if not outcome.good:
                 failures.append(f"{case}: {'; '.join(outcome.wrong())}")
