@@ -3,23 +3,21 @@ rounds, when nothing is timed. Ids and texts exist in memory until both arms' ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from mpctl.experiment.answers import Answer, AnswerCheck, AnswerRule, Ask, Pair, Repeat, Scored, Tie
 from mpctl.experiment.block import BASELINE, CANDIDATE, Block
 from mpctl.experiment.prompt_files import Prompt
 from mpctl.experiment.round_answers import RoundAnswers
+from mpctl.experiment.users import Placement
 from mpctl.gate.answer_tokens import other_end
 from mpctl.gate.answers import confirm, examine, level_of, merged, to_confirm
-from mpctl.methods import METHODS, Spec
-from mpctl.rollout.ports import Endpoint, Meter
+from mpctl.rollout.arm_engines import ArmEngines
 
 ROUNDS = "rounds"  # in place of the name of a set of requests
 BASELINE_LEFT = "the baseline had left the GPU before the candidate answered"
 _RULES = (AnswerRule.TOKENS, AnswerRule.RENDERING)
-# An engine with LoRA dies of a request for log probabilities of its prompt (vLLM #29955, #16668).
-_LORA = frozenset({"--enable-lora", "--lora-modules"})
 _CONTROL = 2  # equal answers of the baseline that it scores, where no pass has measured its rounding
 _GAPS = 2  # alternatives
 _AGAIN = 1  # at once, when a request is sent again alone
@@ -27,47 +25,14 @@ _MOST_AGAIN = 6  # findings of a measurement whose requests are sent again
 _SCORED, _SHARE = 4, 20  # answers that are scored in any case, and one more for so many timed requests
 
 
-def ask_for_ids(
-    meter: Meter, endpoint: Endpoint, asks: Sequence[Ask], *, concurrency: int, salt: str, alternatives: int
-) -> tuple[Answer, ...]:
-    """Return an arm's answers; where it tells no ids, with those of their texts."""
-    answers = meter.ask(endpoint, asks, concurrency=concurrency, salt=salt, alternatives=alternatives)
-    if all(answer.ids or answer.error for answer in answers):
-        return answers
-    return meter.tokenize(endpoint, asks, answers, concurrency=concurrency)
-
-
-def score_ids(
-    answers: Sequence[Answer | None], score: Callable[[Sequence[Answer]], Sequence[Scored | None]]
-) -> list[Scored | None]:
-    """Return what ``score`` returns for the answers with token ids, in their places; None for all others."""
-    scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
-    scores = iter(score(scorable) if scorable else ())
-    return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
-
-
-def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = False) -> str:
-    """Return why an engine's scores of a prompt cannot be used, by its spec and its arguments; "" where they can.
-    ``adapters``: requests name some."""
-    if adapters or any(word.partition("=")[0] in _LORA for word in argv):
-        return "a baseline with LoRA may stop when it scores (vllm-project/vllm#29955)"
-    thread = METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
-    return f"a baseline with {spec.method} may score other tokens ({thread})" if spec is not None and thread else ""
-
-
 @dataclass(frozen=True)
 class RoundComparison:
     """Compares rounds. ``unscorable``: why the baseline cannot score, "" where it can; ``tie``: of the pass before
-    the rounds; ``alone``: both arms can be asked again; ``bounded``: only some of the answers that differ are scored,
-    where many do."""
+    the rounds; ``bounded``: only some of the answers that differ are scored, where many do."""
 
-    meter: Meter
-    endpoint: Callable[[str], Endpoint]  # of an arm
-    salt: Callable[[str, str], str]
-    concurrency: int
+    engines: ArmEngines
     unscorable: str = ""
     tie: Tie | None = None
-    alone: bool = True
     bounded: bool = False
 
     def compare(
@@ -97,7 +62,7 @@ class RoundComparison:
         if pair.baseline.text == pair.candidate.text or all(answer.ids for answer, _ in blocks) or self.unscorable:
             return pair
         spoken = [replace(a, ids=(), prompt_ids=(), text=answers.texts(pair, block)) for a, block in blocks]
-        both = self.meter.tokenize(self.endpoint(BASELINE), (pair.ask,) * 2, spoken, concurrency=_AGAIN)
+        both = self.engines.meter.tokenize(self.engines.endpoint(BASELINE), (pair.ask,) * 2, spoken, concurrency=_AGAIN)
         lengths = [block.samples[pair.number].tokens for _, block in blocks]
         if any(tokens - len(a.ids) not in (0, 1) for a, tokens in zip(both, lengths, strict=True)):
             return pair  # reasoning, a call, or another tokenization than the answer's: its end token has no text
@@ -143,17 +108,15 @@ class RoundComparison:
         return [replace(pair, own=mine, scored=its) for pair, mine, its in zip(pairs, mine, theirs, strict=True)]
 
     def _score(self, answers: Sequence[Answer | None], *, attempt: str = "scores") -> list[Scored | None]:
-        def score(scorable: Sequence[Answer]) -> Sequence[Scored | None]:
-            salt, endpoint = self.salt(BASELINE, attempt), self.endpoint(BASELINE)
-            return self.meter.score(endpoint, scorable, alternatives=_GAPS, concurrency=self.concurrency, salt=salt)
-
-        return score_ids(answers, score)
+        concurrency = self.engines.records.workload.most
+        return self.engines.score(answers, attempt=attempt, concurrency=concurrency, alternatives=_GAPS)
 
     def _repeats(self, pairs: Sequence[Pair]) -> list[Repeat]:
         """Send the requests of findings again, one by one; an arm whose turn is over is not asked."""
         asks = [pair.ask for pair in pairs]
         baseline = self._ask(BASELINE, asks)
-        candidate = self._ask(CANDIDATE, asks) if self.alone else (Answer(error="not asked"),) * len(asks)
+        turn_is_over = self.engines.records.placement is Placement.TURNS
+        candidate = (Answer(error="not asked"),) * len(asks) if turn_is_over else self._ask(CANDIDATE, asks)
         baseline_scores, scored = self._score(baseline, attempt="alone"), self._score(candidate, attempt="alone")
         again = self._score([pair.candidate for pair in pairs], attempt="again")
         return [
@@ -162,6 +125,4 @@ class RoundComparison:
         ]
 
     def _ask(self, arm: str, asks: Sequence[Ask]) -> tuple[Answer, ...]:
-        return ask_for_ids(
-            self.meter, self.endpoint(arm), asks, concurrency=_AGAIN, salt=self.salt(arm, "alone"), alternatives=_GAPS
-        )
+        return self.engines.ask(arm, asks, attempt="alone", concurrency=_AGAIN, alternatives=_GAPS)

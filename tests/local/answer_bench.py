@@ -26,7 +26,7 @@ from mpctl.experiment.users import Placement
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.gate.answers import refusing
 from mpctl.platform import answers
-from mpctl.rollout.measurement import MeasuredEngine
+from mpctl.rollout.arm_engines import MeasuredEngine
 from mpctl.rollout.ports import Endpoint
 from mpctl.rollout.steps import answers as step
 

@@ -28,8 +28,8 @@ from mpctl.methods import from_config
 from mpctl.platform import http
 from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.meter import LocalMeter
+from mpctl.rollout.arm_engines import MeasuredEngine
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import MeasuredEngine
 from mpctl.rollout.operation import unfinished_operation
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Meter, Phase
 from mpctl.rollout.steps.candidate import await_ready

@@ -33,7 +33,9 @@ from mpctl.gate.verdict import Verdict
 from mpctl.platform.local.state_files import read_json, state_root, try_lock, write_json
 from mpctl.platform.local.store import LocalStore
 from mpctl.records import restored
+from mpctl.rollout.arm_engines import ArmEngines
 from mpctl.rollout.measurement import Measurement
+from mpctl.rollout.measurement_records import MeasurementRecords
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,12 +90,12 @@ def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasure
         if opened is not None:
             console.note(f"continuing {run_id}, begun {opened['at']}")
         earlier = _earlier(home, directory.name)
-        measurement = open_measurement(store, run_id, workload, policy, console, arms, earlier=earlier)
+        records = open_records(store, run_id, workload, policy, earlier=earlier)
         to_each = " to each arm" if len(arms.names) > 1 else ""
         console.note(f"{run_id}: {describe_workload(workload)}{to_each}")
         with arms.running():
-            ended = measurement.measure(arms.names)
-        run = measurement.run()
+            ended = measurement_of(records, arms, console).measure(arms.names)
+        run = records.run()
         write_run(file, run)
         if CANDIDATE in arms.names and ended.rounds >= LEAST_ROUNDS:
             _keep_noise(home, arms, MeasurementNoise.of(Analysis.of(run, policy), run_id))
@@ -162,36 +164,22 @@ def locked(home: Path, name: str) -> Iterator[None]:
         os.close(lock)
 
 
-def open_measurement(
-    store: LocalStore,
-    run_id: str,
-    workload: Workload,
-    policy: Policy,
-    console: Console,
-    arms: Arms | None,
-    *,
-    earlier: int = 0,
-) -> Measurement:
-    """A new measurement, or the interrupted one of the same command; without ``arms`` it can be read only. ``earlier``:
-    measurements of the same pair that did not promote."""
+def open_records(
+    store: LocalStore, run_id: str, workload: Workload, policy: Policy, *, earlier: int = 0
+) -> MeasurementRecords:
+    """The records of a new measurement, or of the interrupted one of the same command. ``earlier``: measurements of
+    the same pair that did not promote."""
     opened: dict[str, Any] | None = store.load(run_id, "opened")
     if opened is None:
         opened = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "who": who()}
         store.save(run_id, "opened", opened)
-    unused: Any = None
-    return Measurement(
-        id=run_id,
-        created=str(opened["at"]),
-        who=str(opened["who"]),
-        workload=workload,
-        policy=policy,
-        store=store,
-        meter=arms.meter if arms else unused,
-        progress=console,
-        engine_of=arms.engine_of if arms else unused,
-        compares=arms is not None and CANDIDATE in arms.names,
-        earlier=earlier,
-    )
+    created, opened_by = str(opened["at"]), str(opened["who"])
+    return MeasurementRecords(run_id, created, opened_by, workload, policy, store, earlier=earlier)
+
+
+def measurement_of(records: MeasurementRecords, arms: Arms, console: Console) -> Measurement:
+    """The measurement of one or two arms."""
+    return Measurement(ArmEngines(records, arms.meter, console, arms.engine_of), compares=CANDIDATE in arms.names)
 
 
 def directory_of(home: Path, identity: str) -> Path:

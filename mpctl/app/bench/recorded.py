@@ -8,7 +8,6 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from mpctl import bounded, commands
 from mpctl.app.bench_requests import CompareRequest
@@ -22,7 +21,7 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.gate.verdict import Verdict
 from mpctl.rollout.ledger import Entry
-from mpctl.rollout.measurement import Measurement
+from mpctl.rollout.measurement_records import MeasurementRecords
 from mpctl.rollout.operation import Operation, operations
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.steps.measure import stored_workload
@@ -128,25 +127,11 @@ def measured_by(session: Session, operation: Operation) -> FinishedRun | None:
     workload = stored_workload(session.store, operation)
     if workload is None:
         return None
-    unused: Any = None  # reading needs neither an engine nor a load client
-    measurement = Measurement(
-        id=operation.id,
-        created=operation.opened_at,
-        who=operation.who,
-        workload=workload,
-        policy=operation.plan.policy,
-        store=session.store,
-        meter=unused,
-        progress=session.console,
-        engine_of=unused,
-        placement=operation.plan.placement,
-        users=operation.plan.users,
-        earlier=operation.plan.earlier,
-    )
-    run = measurement.judged()
+    records = MeasurementRecords.of(operation, workload, session.store)
+    run = records.judged()
     if not run.blocks and run.answers is None:
         return None
-    return FinishedRun(run, f"{session.namespace}/{session.name}", max(measurement.rounds(), 1), workload.repeats)
+    return FinishedRun(run, f"{session.namespace}/{session.name}", max(records.rounds(), 1), workload.repeats)
 
 
 _ARMS = ("baseline", "candidate")

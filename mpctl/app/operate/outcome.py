@@ -19,7 +19,7 @@ from mpctl.rollout.measurement import figures_of
 from mpctl.rollout.operation import Ending, Operation, operations
 from mpctl.rollout.plan import Kind, Plan
 from mpctl.rollout.restore import RestoredService, require_restored
-from mpctl.rollout.steps.measure import measurement, verdict_of
+from mpctl.rollout.steps.measure import records_of, verdict_of
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
         operation = _undone_rollout(session, operation)
     outcome = OperationOutcome(session.name, session.namespace, session.title, operation)
     if operation.plan.kind is Kind.ROLLOUT and operation.plan.workload:
-        run = measurement(context, operation).judged()
+        run = records_of(context, operation).judged()
         analysis = Analysis.of(run, operation.plan.policy)
         cells, figures, verdict = analysis.cells, figures_of(analysis), verdict_of(operation)
         outcome = replace(outcome, run=run, cells=cells, figures=figures, verdict=verdict)

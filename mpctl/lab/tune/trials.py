@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mpctl.app.bench.arms import Arms, open_side_by_side
-from mpctl.app.bench.measure import open_measurement, policy_of
+from mpctl.app.bench.arms import open_side_by_side
+from mpctl.app.bench.measure import measurement_of, open_records, policy_of
 from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.requests import SpeculationRequest
 from mpctl.app.session.base import Session
@@ -27,7 +27,7 @@ from mpctl.lab.tune.halving import Standing
 from mpctl.methods import METHODS
 from mpctl.platform.local.store import LocalStore
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Measurement
+from mpctl.rollout.measurement_records import MeasurementRecords
 from mpctl.stats.confidence import Interval
 
 MOST = 16
@@ -203,7 +203,8 @@ class Trials:
         failed = ""
         try:
             arms = open_side_by_side(self.session, self.context, self.request, speculation_of(chosen, self.speculation))
-            measurement = self._measurement(id_, policy_of(self.request, speculates=arms.speculates), arms)
+            records = self._records(id_, policy_of(self.request, speculates=arms.speculates))
+            measurement = measurement_of(records, arms, self.session.console)
             with arms.running():
                 ready = clock.now()
                 measurement.measure_rounds(rounds)
@@ -223,15 +224,14 @@ class Trials:
             if calibration is not None and self.store.load(other, "calibration") is None:
                 self.store.save(other, "calibration", calibration)
 
-    def _measurement(self, id_: str, policy: Policy, arms: Arms | None) -> Measurement:
-        return open_measurement(self.store, id_, self.workload, policy, self.session.console, arms)
+    def _records(self, id_: str, policy: Policy) -> MeasurementRecords:
+        return open_records(self.store, id_, self.workload, policy)
 
     def _read(self, chosen: Configuration, id_: str, rounds: int, failed: str) -> Tried:
         if failed:
             return Tried(chosen, failed=failed)
         policy = policy_of(self.request, speculates=chosen.method != "none")
-        run = self._measurement(id_, policy, None).run()
-        run = replace(run, blocks=tuple(block for block in run.blocks if block.repeat < rounds))
+        run = self._records(id_, policy).run(rounds)
         analysis, verdict = judge_run(run, policy, rounds=rounds, planned=self.workload.repeats)
         return Tried(chosen, rounds, run, analysis, verdict)
 

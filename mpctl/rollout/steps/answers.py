@@ -29,13 +29,12 @@ from mpctl.experiment.run import Burst
 from mpctl.experiment.users import Placement
 from mpctl.gate.answers import confirm, examine, level_of, promises, to_confirm
 from mpctl.gate.rule import Outcome
+from mpctl.rollout.arm_engines import ArmEngines, why_unscorable
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import Measurement
 from mpctl.rollout.operation import NoResult, Operation, StepResult
 from mpctl.rollout.plan import Strategy
-from mpctl.rollout.round_comparison import ask_for_ids, score_ids, why_unscorable
 from mpctl.rollout.steps.candidate import ReadinessResult, wait_ready
-from mpctl.rollout.steps.measure import AnswersResult, measurement, measurement_in_turns
+from mpctl.rollout.steps.measure import AnswersResult, engines_in_turns, engines_of
 from mpctl.watch.sentinel import AGAIN, Check, first_check
 
 _AT_ONCE = 4  # at least: many faults need two rows in a batch
@@ -51,44 +50,36 @@ class _Pass:
 
     context: Context
     operation: Operation
-    measured: Measurement
+    engines: ArmEngines
     leaves: bool = False
 
     @property
     def _concurrency(self) -> int:
-        most, placement = self.measured.workload.most, self.operation.plan.placement
+        most, placement = self.engines.records.workload.most, self.operation.plan.placement
         return most if placement.users_set_load else max(most, _AT_ONCE)
 
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
-        self.measured.note_conditions(arm)
-        return ask_for_ids(
-            self.context.meter,
-            self.measured.engine_of(arm).endpoint,
+        self.engines.note_conditions(arm)
+        return self.engines.ask(
+            arm,
             asks,
+            attempt="alone" if alone else "answers",
             concurrency=1 if alone else self._concurrency,
-            salt=self.measured.salt(arm, "alone" if alone else "answers"),
             alternatives=_LAW if self.leaves and arm == BASELINE else _GAPS,
         )
 
     def _score(self, answers: Sequence[Answer | None], alternatives: int) -> list[Scored | None]:
-        def score(scorable: Sequence[Answer]) -> Sequence[Scored | None]:
-            return self.context.meter.score(
-                self.measured.engine_of(BASELINE).endpoint,
-                scorable,
-                alternatives=alternatives,
-                concurrency=self._concurrency,
-                salt=self.measured.salt(BASELINE, "scores"),
-            )
-
-        return score_ids((None,) * len(answers) if self.measured.unscorable() else answers, score)
+        scorable = (None,) * len(answers) if self.engines.unscorable() else answers
+        concurrency = self._concurrency
+        return self.engines.score(scorable, attempt="scores", concurrency=concurrency, alternatives=alternatives)
 
     def ask_baseline(self) -> BaselineAnswers:
         plan, meter = self.operation.plan, self.context.meter
         try:
-            context_tokens = meter.describe(self.measured.engine_of(BASELINE).endpoint).context_tokens
+            context_tokens = meter.describe(self.engines.endpoint(BASELINE)).context_tokens
         except CounterError:
             context_tokens = None
-        asks = asks_of(self.measured.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT)
+        asks = asks_of(self.engines.records.workload, plan.fidelity, context_tokens=context_tokens or _CONTEXT)
         self.context.progress.step("answers", f"{len(asks)} requests to the baseline, {self._concurrency} at once")
         answers = self._ask(BASELINE, asks)
         skipped = _refused_kinds(asks, answers)
@@ -118,9 +109,7 @@ class _Pass:
     def _examined(self, pairs: Sequence[Pair]) -> AnswerCheck:
         level = level_of(answer for pair in pairs for answer in (pair.baseline, pair.candidate))
         fidelity = self.operation.plan.fidelity
-        unscorable = (
-            why_unscorable(self.operation.plan.baseline_spec, ()) if self.leaves else self.measured.unscorable()
-        )
+        unscorable = why_unscorable(self.operation.plan.baseline_spec, ()) if self.leaves else self.engines.unscorable()
         return examine(pairs, fidelity=fidelity, level=level, gone=self.leaves, unscorable=unscorable)
 
     def _sampled_again(self, pairs: Sequence[Pair]) -> list[Pair]:
@@ -186,16 +175,16 @@ def _refused_kinds(asks: Iterable[Ask], answers: Iterable[Answer]) -> dict[str, 
 
 def ask_baseline(context: Context, operation: Operation) -> NoResult:
     """Ask the baseline while it runs; its answers are kept in memory."""
-    measured = measurement(context, operation)
-    context.answers[operation.id] = _Pass(context, operation, measured, leaves=True).ask_baseline()
+    engines = engines_of(context, operation)
+    context.answers[operation.id] = _Pass(context, operation, engines, leaves=True).ask_baseline()
     return NoResult()
 
 
 def ask_and_wait(context: Context, operation: Operation) -> ReadinessResult:
     """Ask the baseline, which serves already, while the candidate starts; then wait for the candidate."""
-    measured = measurement(context, operation)
-    context.answers[operation.id] = _Pass(context, operation, measured).ask_baseline()
-    measured.keep_conditions()
+    engines = engines_of(context, operation)
+    context.answers[operation.id] = _Pass(context, operation, engines).ask_baseline()
+    engines.records.write()
     return wait_ready(context, operation)
 
 
@@ -203,8 +192,8 @@ def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
     plan = operation.plan
     turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
-    measured = measurement_in_turns(context, operation) if turns and not leaves else measurement(context, operation)
-    comparison = _Pass(context, operation, measured, leaves=leaves)
+    engines = (engines_in_turns if turns and not leaves else engines_of)(context, operation)
+    comparison = _Pass(context, operation, engines, leaves=leaves)
     baseline = context.answers.pop(operation.id, None)
     if baseline is None and not leaves:
         baseline = comparison.ask_baseline()
@@ -212,7 +201,7 @@ def compare_answers(context: Context, operation: Operation) -> AnswersResult:
         lost = {"every kind": "the baseline's answers were lost with an interrupted command"}
         baseline = BaselineAnswers((), (), (), lost)
     check, burst = comparison.compare(baseline)
-    verdict = measured.keep_answers(check, burst)
+    verdict = engines.records.judge_answers(check, burst)
     decides = any(r.rule in frozenset(AnswerRule) and r.outcome in _STOPS for r in verdict.rules)
     return AnswersResult(check.requests, check.scored, check.level, verdict if decides else None)
 
@@ -231,21 +220,19 @@ def compare_starts(context: Context, operation: Operation) -> RestartAnswers:
     Raises:
         MpctlError: an answer differs from that of before, also when it is asked again.
     """
-    plan, measured = operation.plan, measurement(context, operation)
-    run = measured.run(())
-    if run.answers is None or measured.workload.missing:  # a resumed command that needs no prompts has none
+    plan, engines = operation.plan, engines_of(context, operation)
+    run, workload = engines.records.run(0), engines.records.workload
+    if run.answers is None or workload.missing:  # a resumed command that needs no prompts has none
         return RestartAnswers(0)
     tokens = run.arms[BASELINE].context_tokens if BASELINE in run.arms else None
     settled = run.answers.settled
     asks = [
-        ask
-        for ask in asks_of(measured.workload, plan.fidelity, context_tokens=tokens or _CONTEXT)
-        if ask.digest in settled
+        ask for ask in asks_of(workload, plan.fidelity, context_tokens=tokens or _CONTEXT) if ask.digest in settled
     ][: SENTINELS if plan.fidelity == QUICK else None]
     if not asks:
         return RestartAnswers(0)
     context.progress.step("answers", f"{len(asks)} requests to the candidate's new engine, far from every tie")
-    endpoint, salt = measured.engine_of(CANDIDATE).endpoint, measured.salt(CANDIDATE, "another start")
+    endpoint, salt = engines.endpoint(CANDIDATE), engines.salt(CANDIDATE, "another start")
 
     def ask(chosen: Sequence[Ask]) -> list[Check]:
         answers = context.meter.ask(endpoint, chosen, concurrency=_AT_ONCE, salt=salt, alternatives=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,8 +18,10 @@ from mpctl.gate.first_position import MISMATCH_HINT, FirstPosition, misses_in_al
 from mpctl.gate.rule import Outcome
 from mpctl.gate.verdict import Verdict
 from mpctl.methods import Spec
+from mpctl.rollout.arm_engines import ArmEngines, MeasuredEngine
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import MeasuredEngine, MeasuredRounds, Measurement, load_record
+from mpctl.rollout.measurement import MeasuredRounds, Measurement
+from mpctl.rollout.measurement_records import MeasurementRecords, load_record
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.plan import Kind
 from mpctl.rollout.ports import Arm, Endpoint, LoadOrder, Phase, Store
@@ -43,35 +46,33 @@ def measure_candidate(context: Context, operation: Operation) -> MeasuredRounds:
     return measurement(context, operation).measure((CANDIDATE,))
 
 
-def measurement(context: Context, operation: Operation) -> Measurement:
-    """The measurement of an operation; its records are stored under the operation's id."""
-    plan = operation.plan
+def measurement(context: Context, operation: Operation, engines: ArmEngines | None = None) -> Measurement:
+    """The measurement of an operation. ``engines``: other ones than those that run side by side."""
+    return Measurement(
+        engines or engines_of(context, operation),
+        answers=context.round_answers.setdefault(operation.id, RoundAnswers()),
+        fidelity=operation.plan.fidelity,
+    )
+
+
+def records_of(context: Context, operation: Operation) -> MeasurementRecords:
+    """The records of an operation's measurement."""
+    return MeasurementRecords.of(operation, workload_of(context, operation), context.store)
+
+
+def engines_of(context: Context, operation: Operation) -> ArmEngines:
+    """The engines of an operation's arms, which run side by side."""
+    plan, records = operation.plan, records_of(context, operation)
     arms = {BASELINE: (plan.measured_baseline, plan.baseline_spec), CANDIDATE: (plan.arm, plan.spec)}
-    workload = workload_of(context, operation)
 
     def engine_of(name: str) -> MeasuredEngine:
         try:
             return measured_engine(context, *arms[name], name=f"the {name}")
         except MpctlError as error:  # the last lines of an engine's log may quote what was sent
-            conceal(error, (text_of(prompt) for traffic in workload.traffic for prompt in traffic.prompts))
+            conceal(error, (text_of(prompt) for kind in records.workload.traffic for prompt in kind.prompts))
             raise
 
-    return Measurement(
-        id=operation.id,
-        created=operation.opened_at,
-        who=operation.who,
-        workload=workload,
-        policy=plan.policy,
-        store=context.store,
-        meter=context.meter,
-        progress=context.progress,
-        engine_of=engine_of,
-        placement=plan.placement,
-        users=plan.users,
-        earlier=plan.earlier,
-        answers=context.round_answers.setdefault(operation.id, RoundAnswers()),
-        fidelity=plan.fidelity,
-    )
+    return ArmEngines(records, context.meter, context.progress, engine_of)
 
 
 def measured_engine(context: Context, arm: Arm, spec: Spec | None, *, name: str = "the service") -> MeasuredEngine:
@@ -215,11 +216,12 @@ def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[Pr
 
 @dataclass
 class _Turns:
-    """``running``: the arm whose turn it is; empty where a command that was interrupted left it open."""
+    """``ready``: the engine of an arm that is ready; ``running``: the arm whose turn it is; empty where a command that
+    was interrupted left it open."""
 
     context: Context
     operation: Operation
-    measurement: Measurement
+    ready: Callable[[str], MeasuredEngine]
     running: str = ""
     starts: int = 0
 
@@ -227,7 +229,7 @@ class _Turns:
         """Return the arm's engine, started alone on the GPU unless it is its turn already."""
         if name != self.running:
             self._start(name)
-        return replace(self.measurement.engine_of(name), start=self.starts)
+        return replace(self.ready(name), start=self.starts)
 
     def _start(self, name: str) -> None:
         plan, platform = self.operation.plan, self.context.platform
@@ -241,15 +243,15 @@ class _Turns:
         self.running = name
 
 
-def measurement_in_turns(context: Context, operation: Operation) -> Measurement:
-    """The measurement of arms that take turns on one GPU; reaching an arm gives it the turn."""
-    measured = measurement(context, operation)
-    return replace(measured, engine_of=_Turns(context, operation, measured).engine_of)
+def engines_in_turns(context: Context, operation: Operation) -> ArmEngines:
+    """The engines of arms that take turns on one GPU; reaching an arm gives it the turn."""
+    engines = engines_of(context, operation)
+    return replace(engines, engine_of=_Turns(context, operation, engines.engine_of).engine_of)
 
 
 def measure_turns(context: Context, operation: Operation) -> MeasuredRounds:
     """Send the same prompts to both arms, one block of a fresh engine each, until the gate has decided."""
-    return measurement_in_turns(context, operation).measure()
+    return measurement(context, operation, engines_in_turns(context, operation)).measure()
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ def verdict_of(operation: Operation) -> Verdict | None:
 
 def judge(context: Context, operation: Operation) -> JudgementResult:
     """Ask the gate, once for all, about the rounds that were measured."""
-    measured = measurement(context, operation)
-    _, verdict = measured.interim(measured.rounds())
+    records = records_of(context, operation)
+    _, verdict = records.interim(records.rounds())
     context.progress.step("judge", verdict.outcome.value)
     return JudgementResult(verdict)

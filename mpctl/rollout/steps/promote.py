@@ -17,7 +17,7 @@ from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Manifest
 from mpctl.rollout.steps.baseline import RecordedRevision, record_revision
 from mpctl.rollout.steps.candidate import Meanwhile, await_ready
-from mpctl.rollout.steps.measure import measurement
+from mpctl.rollout.steps.measure import records_of
 from mpctl.rollout.steps.traffic import RouteReturn, redirected, route_of
 from mpctl.watch.reference import RECORD as REFERENCE
 from mpctl.watch.reference import Reference
@@ -169,8 +169,8 @@ def _keep_references(context: Context, operation: Operation) -> None:
     if operation.plan.spec is None:
         return
     try:
-        measured = measurement(context, operation)
-        run = measured.run()
+        records = records_of(context, operation)
+        run = records.run()
         reference = Reference.of(run, operation.plan.spec)
     except MpctlError as error:
         context.progress.note(f"no reference for the watch: {error.message}")
@@ -178,7 +178,7 @@ def _keep_references(context: Context, operation: Operation) -> None:
     if reference is not None:
         context.store.save_all(operation.id, {REFERENCE: reference.to_record()})
     if run.answers is not None:
-        _keep_sentinels(context, operation, measured.workload, run.answers)
+        _keep_sentinels(context, operation, records.workload, run.answers)
 
 
 def _keep_sentinels(context: Context, operation: Operation, workload: Workload, check: AnswerCheck) -> None:

@@ -27,7 +27,8 @@ from mpctl.gate.users_traffic import (
     ramp,
 )
 from mpctl.rollout.context import Context
-from mpctl.rollout.measurement import MeasuredRounds, Measurement
+from mpctl.rollout.measurement import MeasuredRounds
+from mpctl.rollout.measurement_records import MeasurementRecords
 from mpctl.rollout.operation import Operation, StepResult
 from mpctl.rollout.ports import RoundProgress
 from mpctl.rollout.steps.candidate import POLL_S
@@ -114,25 +115,24 @@ def measure_split(context: Context, operation: Operation) -> MeasuredRounds:
 
 def _measure(context: Context, operation: Operation, *, copies: bool) -> MeasuredRounds:
     measured, route = measurement(context, operation), route_of(operation)
-    measured.measure_answers()
-    rounds = measured.rounds()
-    blocks = 2 * rounds * len(measured.workload.cells)
-    _, verdict = measured.interim(rounds)
+    records, result = measured.records, measured.measure_answers()
+    _, verdict = records.interim(result.rounds)
     if verdict.outcome is Outcome.REJECT:
-        return MeasuredRounds(rounds, blocks, "the answers decide")
-    earlier = measured.traffic() or UsersTraffic(planned=LOOKS, copies=copies)
+        return result
+    earlier = records.traffic() or UsersTraffic(planned=LOOKS, copies=copies)
     if not earlier.stopped:
-        earlier = _on_users(context, operation, measured, earlier)
+        earlier = _on_users(context, operation, records, earlier)
     if earlier.stopped:
         context.router.unshift(route)
     figures = compare_traffic(earlier, operation.plan.policy)
     context.progress.note(f"users' requests: {figures.describe()}")
-    return MeasuredRounds(
-        rounds, blocks, earlier.stopped or f"{figures.windows} windows of users' requests are measured"
-    )
+    windows = f"{figures.windows} windows of users' requests are measured"
+    return replace(result, ended=earlier.stopped or windows)
 
 
-def _on_users(context: Context, operation: Operation, measured: Measurement, earlier: UsersTraffic) -> UsersTraffic:
+def _on_users(
+    context: Context, operation: Operation, records: MeasurementRecords, earlier: UsersTraffic
+) -> UsersTraffic:
     """Move requests to the candidate step by step, and measure at the last share."""
     plan, policy = operation.plan, operation.plan.policy
     _, counters = await_counters(context, plan.arm, None, "candidate")
@@ -150,12 +150,12 @@ def _on_users(context: Context, operation: Operation, measured: Measurement, ear
             assert harm is not None
             _share_step(context, operation, harm, share)
             harm.begin_step()
-        return collect(context, operation, shares[-1], earlier, harm=harm, keep=measured.keep_traffic, rate=rate)
+        return collect(context, operation, shares[-1], earlier, harm=harm, keep=records.keep_traffic, rate=rate)
     except HarmStop as stop:
         context.router.unshift(route_of(operation))
         context.progress.note(f"users are spared the candidate: {stop.message}")
         stopped = replace(earlier, planned=LOOKS, stopped=stop.message)
-        measured.keep_traffic(stopped)
+        records.keep_traffic(stopped)
         return stopped
 
 

@@ -26,7 +26,7 @@ from mpctl.experiment.users import Placement, UserLoad
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
 from mpctl.records import encode
-from mpctl.rollout import measurement, runner
+from mpctl.rollout import measurement_records, runner
 from mpctl.rollout.ledger import Entry, read_ledger
 from mpctl.rollout.operation import operations
 from mpctl.rollout.plan import Kind, Plan, Strategy
@@ -47,7 +47,7 @@ def coins_of_the_files(monkeypatch):
         tosses = {cell: hashlib.sha256(f"{seed}\n{cell.key}\n{repeat}".encode()).digest()[0] % 2 for cell in cells}
         return tuple((cell, arm) for cell in cells for arm in (arms[::-1] if tosses[cell] else arms))
 
-    monkeypatch.setattr(measurement, "round_order", order)
+    monkeypatch.setattr(measurement_records, "round_order", order)
 
 
 def carried_out(memory, *plans):

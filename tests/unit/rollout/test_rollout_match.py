@@ -33,7 +33,7 @@ class Drafting(MemoryWorld):
             arm_id = endpoint.base_url.removeprefix("http://")
             engine = self.disk.engines[arm_id]
             if engine.manifest == CANDIDATE_TEXT:
-                count = len(result["errors"])
+                count = len(result.requests)
                 self.disk.engines[arm_id] = replace(engine, counters=self._drafted(engine.counters, count))
             return result
 

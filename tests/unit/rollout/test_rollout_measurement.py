@@ -26,7 +26,7 @@ from mpctl.rollout.measurement import MeasuredRounds
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
 from mpctl.rollout.ports import BlockLost
-from mpctl.rollout.steps.measure import measurement, verdict_of
+from mpctl.rollout.steps.measure import records_of, verdict_of
 
 LONG = replace(
     WORKLOAD,
@@ -79,7 +79,7 @@ def test_a_damaged_record_is_named(kind, damage):
     of, name = next(key for key in memory.disk.records if key[1].startswith(kind))
     memory.disk.records[of, name] = damage
     with pytest.raises(MpctlError, match=f"^record {name} of {of} is damaged: ") as caught:
-        measurement(memory.context, done).run()
+        records_of(memory.context, done).run()
     assert "restore it" in caught.value.hint
 
 
@@ -95,7 +95,7 @@ def test_what_an_emptied_ledger_has_lost_is_not_judged_again():
 def test_an_interim_analysis_says_the_same_when_it_is_repeated():
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory)
-    measured = measurement(memory.context, done)
+    measured = records_of(memory.context, done)
     for number in range(1, done.result("measure", MeasuredRounds).rounds + 1):
         assert encode(measured.interim(number)[1]) == memory.disk.records[done.id, f"interim-{number}"]
 
@@ -106,7 +106,7 @@ def test_what_is_shown_later_is_what_was_judged(strategy):
     of prompts that the candidate never saw."""
     memory = world_with(replace(LONG, concurrency=(1,)))
     done = rollout(memory, strategy)
-    measured = measurement(memory.context, done)
+    measured = records_of(memory.context, done)
     run = measured.judged()
     counts = {arm: sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in ("baseline", "candidate")}
     assert counts["baseline"] == counts["candidate"] > 0
@@ -144,7 +144,7 @@ def test_no_round_begins_after_the_time_is_over(strategy):
 def test_every_cell_is_measured_with_prompts_of_its_own_class():
     memory = world_with(LONG)
     done = rollout(memory)
-    run = measurement(memory.context, done).run()
+    run = records_of(memory.context, done).run()
     assert [c.key for c in run.cells] == ["chat-c1-t0", "chat-c2-t0", "edits-c1-t0", "edits-c2-t0"]
     for manifest in (BASELINE_TEXT, CANDIDATE_TEXT):
         counted = [p for p in sent_to(memory, manifest) if p not in ("edit 0", "talk 0")]
@@ -157,7 +157,7 @@ def test_every_cell_is_measured_with_prompts_of_its_own_class():
 def test_the_run_holds_what_is_needed_to_repeat_it():
     memory = MemoryWorld(FASTER)
     done = rollout(memory)
-    run = measurement(memory.context, done).run()
+    run = records_of(memory.context, done).run()
     assert Run.from_record(run.to_record()) == run
     assert (run.id, run.created, run.who) == (done.id, done.opened_at, "somebody@here")
     assert {name: (a.spec, a.engine_version, a.model) for name, a in run.arms.items()} == {
@@ -256,7 +256,7 @@ def test_a_block_that_lost_a_pod_is_sent_again_as_new_to_the_prefix_cache():
     assert lost_salt != again_salt
     assert [salt for _, salt in meter.asked].count(again_salt) == 1
     assert any("pod-1 was deleted; the block is invalid and is sent again" in line for line in memory.progress.lines)
-    assert measurement(memory.context, done).rounds() == WORKLOAD.repeats
+    assert records_of(memory.context, done).rounds() == WORKLOAD.repeats
 
 
 def test_an_engine_that_moved_to_another_node_is_warmed_up_again_and_named():
@@ -305,7 +305,7 @@ def test_an_interrupted_measurement_keeps_its_order():
     runner.run(resumed.context, resumed.unfinished())
 
     def order(world):
-        return [(b.arm, b.repeat) for b in measurement(world.context, done).blocks()]
+        return [(b.arm, b.repeat) for b in records_of(world.context, done).blocks()]
 
     assert order(resumed) == order(whole)
     assert [repeat for _, repeat in order(whole)] == sorted(repeat for _, repeat in order(whole))
@@ -332,7 +332,7 @@ def test_a_sealed_block_is_never_sent_again():
         except Crash:
             memory = victim.again()
         assert not sealed & set(victim.meter.sent)
-        blocks = measurement(victim.again().context, victim.operations()[0]).blocks()
+        blocks = records_of(victim.again().context, victim.operations()[0]).blocks()
         manifests = {"baseline": BASELINE_TEXT, "candidate": CANDIDATE_TEXT}
         now = {(manifests[b.arm], prompt) for b in blocks for prompt in LONG.slice(b.cell, b.repeat)}
         assert ending or len(now) > len(sealed)
@@ -351,7 +351,7 @@ def test_where_the_load_client_is_elsewhere_the_platform_tells_the_device_and_th
     meter.describe = lambda *asked: replace(describe(*asked), device="")
     platform.state = lambda arm: replace(state(arm), argv=argv)
     done = rollout(memory)
-    arms = measurement(memory.context, done).run().arms
+    arms = records_of(memory.context, done).run().arms
     assert {(arm.device, arm.model_digest) for arm in arms.values()} == {("L4", revision)}
 
 

@@ -22,7 +22,7 @@ from mpctl.report.build import build_report
 from mpctl.report.markdown import markdown_report
 from mpctl.rollout import runner
 from mpctl.rollout.decide import Act, decide_rollout
-from mpctl.rollout.steps.measure import measurement, verdict_of
+from mpctl.rollout.steps.measure import records_of, verdict_of
 
 SCALED = replace(FEW, traffic_window_s=1.0, traffic_window_requests=2)
 LOAD = UserLoad(20.0, 1, seen=True, window_s=10.0)
@@ -176,14 +176,14 @@ def test_all_pods_of_the_baseline_are_read_and_set_the_share(placement, share, m
     checked(memory, CANDIDATE_TEXT)
     assert shares[-1] == share
     assert memory.progress.rounds[-1].number == 5
-    assert measurement(memory.context, memory.operations()[0]).traffic().windows[0].pods == 3
+    assert records_of(memory.context, memory.operations()[0]).traffic().windows[0].pods == 3
 
 
 @BOTH
 def test_the_record_of_a_measurement_keeps_users_requests_and_is_judged_again_alike(placement):
     memory = guard(RollingWorld(FASTER))
     measured(memory, placement)
-    run = measurement(memory.context, memory.operations()[0]).judged()
+    run = records_of(memory.context, memory.operations()[0]).judged()
     again = Run.from_record(json.loads(json.dumps(run.to_record())))
     assert again == run
     analysis, verdict = judge_run(again)

@@ -1,0 +1,171 @@
+"""The engines of the arms of a measurement: their conditions are noted once, and blocks are sent to warm engines."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from secrets import token_hex
+
+from mpctl.errors import MpctlError
+from mpctl.experiment.answers import Answer, Ask, Scored
+from mpctl.experiment.block import BASELINE
+from mpctl.experiment.cell import Cell
+from mpctl.experiment.counters import CounterError
+from mpctl.experiment.prompt_files import Prompt
+from mpctl.experiment.run import ArmConditions
+from mpctl.experiment.users import Placement
+from mpctl.gate.arms import require_alike
+from mpctl.manifest import redacted
+from mpctl.methods import METHODS, Spec
+from mpctl.rollout.measurement_records import MeasurementRecords
+from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, Meter, Progress, SentBlock
+from mpctl.rollout.revision import spec_text
+
+# An engine with LoRA dies of a request for log probabilities of its prompt (vLLM #29955, #16668).
+_LORA = frozenset({"--enable-lora", "--lora-modules"})
+
+
+@dataclass(frozen=True)
+class MeasuredEngine:
+    """An arm as it runs now."""
+
+    endpoint: Endpoint
+    spec: Spec | None  # None where nobody read it
+    argv: tuple[str, ...] = ()  # of the engine's process, where it is known
+    kv_pool_tokens: int | None = None
+    start: int = 0  # number of the engine start, where arms take turns
+    find_device: Callable[[], str] = str  # asked once per measurement where the engine does not report its device
+    model_revision: str = ""  # as pinned by the manifest
+    name: str = ""  # of an engine that mpctl did not start
+    image: str = ""  # as the platform runs it
+
+    @property
+    def engine(self) -> str:
+        """The running engine, which another one at the same address is not."""
+        return f"{self.endpoint.address} {self.start}" if self.start else self.endpoint.address
+
+
+@dataclass(frozen=True)
+class ArmEngines:
+    """The engine of each arm, asked for with every block: it may have moved since the last one."""
+
+    records: MeasurementRecords
+    meter: Meter
+    progress: Progress
+    engine_of: Callable[[str], MeasuredEngine]
+    _attempt: str = field(default_factory=lambda: token_hex(8))
+    _warm: set[tuple[Cell, str, str]] = field(default_factory=set)
+    """Cells and arms, with the address of the engine: another pod of the arm is a cold engine."""
+
+    def endpoint(self, arm: str) -> Endpoint:
+        """Return the endpoint of an arm's engine."""
+        return self.engine_of(arm).endpoint
+
+    def salt(self, arm: str, attempt: str = "") -> str:
+        """The salt of the prefix cache. An engine that answered the same prompts in an earlier measurement, or in a
+        block that was cut off, would answer them from its cache here, and look faster than it is."""
+        named = f"{self.records.id}\n{self.records.created}\n{arm}\n{self._attempt}{attempt}"
+        return hashlib.sha256(named.encode()).hexdigest()[:32]
+
+    def note_conditions(self, arm: str) -> None:
+        """Read the conditions of an arm, once: what is sent before changes what the engine has generated."""
+        name = f"conditions-{arm}"
+        if self.records.read(name, ArmConditions.from_record) is not None:
+            return
+        engine = self.engine_of(arm)
+        try:
+            facts = self.meter.describe(engine.endpoint, engine.spec.draft if engine.spec else None)
+        except CounterError as error:
+            raise MpctlError(f"the {arm} does not tell its metrics: {error}") from error
+        conditions = ArmConditions(
+            spec=engine.name or spec_text(engine.spec),
+            engine_version=facts.engine_version,
+            argv=redacted(engine_arguments(engine.argv)),
+            model=facts.model or engine.endpoint.model,
+            model_digest=facts.model_digest or engine.model_revision,
+            device=facts.device or engine.find_device(),
+            kv_pool_tokens=engine.kv_pool_tokens or facts.kv_pool_tokens,
+            served_tokens=facts.served_tokens,
+            speculation=engine.spec,
+            context_tokens=facts.context_tokens,
+            draft_digest=facts.draft_digest or str((engine.spec and engine.spec.settings.get("revision")) or ""),
+            image=engine.image,
+        )
+        self.records.add(name, conditions)
+        if self.records.placement is Placement.TURNS:  # an arm is known from its first turn on
+            self.require_alike()
+
+    def require_alike(self) -> None:
+        """Refuse arms that differ in more than speculation."""
+        require_alike(self.records.conditions(), self.records.workload.accepted)
+
+    def unscorable(self) -> str:
+        """Return why the serving baseline cannot score, "" where it can."""
+        baseline = self.engine_of(BASELINE)
+        adapters = any(kind.variant is not None and kind.variant.adapter for kind in self.records.workload.traffic)
+        return why_unscorable(baseline.spec, baseline.argv, adapters=adapters)
+
+    def ask(
+        self, arm: str, asks: Sequence[Ask], *, attempt: str, concurrency: int, alternatives: int
+    ) -> tuple[Answer, ...]:
+        """Return an arm's answers; where it tells no ids, with those of their texts."""
+        endpoint, salt = self.endpoint(arm), self.salt(arm, attempt)
+        answers = self.meter.ask(endpoint, asks, concurrency=concurrency, salt=salt, alternatives=alternatives)
+        if all(answer.ids or answer.error for answer in answers):
+            return answers
+        return self.meter.tokenize(endpoint, asks, answers, concurrency=concurrency)
+
+    def score(
+        self, answers: Sequence[Answer | None], *, attempt: str, concurrency: int, alternatives: int
+    ) -> list[Scored | None]:
+        """Return the baseline's scores of the answers with token ids, in their places; None for all others."""
+        scorable = [answer for answer in answers if answer is not None and answer.ids and answer.prompt_ids]
+        scores: Iterator[Scored | None] = iter(())
+        if scorable:
+            endpoint, salt = self.endpoint(BASELINE), self.salt(BASELINE, attempt)
+            scores = iter(
+                self.meter.score(endpoint, scorable, alternatives=alternatives, concurrency=concurrency, salt=salt)
+            )
+        return [next(scores) if answer is not None and answer.ids and answer.prompt_ids else None for answer in answers]
+
+    def send(self, arm: str, prompts: tuple[Prompt, ...], cell: Cell, *, key: str, ids: bool) -> SentBlock:
+        """Send a block; one of which a part of the load client was lost is invalid and is sent again. ``ids``: with
+        token ids."""
+        limit = self.records.workload.max_tokens
+        try:
+            endpoint = self._warm_engine(arm, cell)
+            return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, self.salt(arm), ids))
+        except BlockLost as lost:
+            self.progress.note(f"{lost.message}; the block is invalid and is sent again")
+        endpoint, again = self._warm_engine(arm, cell), self.salt(arm, "again")
+        return self.meter.send(endpoint, LoadOrder(prompts, cell, limit, key, again, ids))
+
+    def _warm_engine(self, arm: str, cell: Cell) -> Endpoint:
+        """The arm's engine, warmed up for the cell: it may have moved to another node since the last block."""
+        workload, measured = self.records.workload, self.engine_of(arm)
+        endpoint, engine = measured.endpoint, measured.engine
+        if self.records.placement is Placement.TURNS:
+            self.note_conditions(arm)
+        if workload.warmup and (cell, arm, engine) not in self._warm:
+            warm_engines = {other for _, name, other in self._warm if name == arm}
+            if warm_engines and engine not in warm_engines and not measured.start:
+                self.progress.note(f"the {arm} is another engine since the last block; it is warmed up first")
+            prompts, salt = workload.warmup_prompts(cell), self.salt(arm)
+            self.meter.send(endpoint, LoadOrder(prompts, cell, workload.max_tokens, salt=salt))
+            self._warm.add((cell, arm, engine))
+        return endpoint
+
+
+def why_unscorable(spec: Spec | None, argv: Sequence[str], *, adapters: bool = False) -> str:
+    """Return why an engine's scores of a prompt cannot be used, by its spec and its arguments; "" where they can.
+    ``adapters``: requests name some."""
+    if adapters or any(word.partition("=")[0] in _LORA for word in argv):
+        return "a baseline with LoRA may stop when it scores (vllm-project/vllm#29955)"
+    thread = METHODS[spec.method].foreign_logprobs if spec is not None and spec.method in METHODS else ""
+    return f"a baseline with {spec.method} may score other tokens ({thread})" if spec is not None and thread else ""
+
+
+def engine_arguments(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """The arguments after ``vllm serve`` in an engine's command line."""
+    return argv[argv.index("serve") + 1 :] if "serve" in argv else argv

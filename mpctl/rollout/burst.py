@@ -1,0 +1,89 @@
+"""Untimed requests before the rounds: they rule out failures, and warm the arms up until their speed is level.
+
+Engines that users load get none.
+"""
+
+from __future__ import annotations
+
+import math
+
+from mpctl.experiment.answers import Ask
+from mpctl.experiment.block import BASELINE, CANDIDATE
+from mpctl.experiment.prompt_files import Prompt, body_of
+from mpctl.experiment.workload import Traffic
+from mpctl.gate.rule import more_to_pass
+from mpctl.rollout.arm_engines import ArmEngines
+from mpctl.rollout.measurement_records import BURST, MeasurementRecords
+from mpctl.stats.confidence import has_trend
+from mpctl.stats.sequential import FIRST_LOOK
+
+_CONCURRENCY = 4  # requests in flight, at least
+_MAX_TOKENS = 32  # of an answer, at most
+_MOST_REQUESTS = 200  # to an arm, if some of them fail
+_LEVEL = 32  # last requests that show whether an arm still warms up
+_TREND = 0.01  # significance level of that test
+
+
+def send_bursts(engines: ArmEngines, arms: tuple[str, ...]) -> None:
+    """Send untimed requests until failures can be ruled out by the first analysis that decides, or until so many
+    failed that rounds have to show it; and until the arms' speed is level, for an engine that still warms up looks
+    slower than it is."""
+    records = engines.records
+    workload = records.workload
+    if records.placement.users_set_load or not 0 < records.policy.max_failed_excess < 1:
+        return
+    variants = workload.variants
+    for parts in (variants, 1) if variants else (1,):  # variants share the requests, then each sends the rest
+        for kind in workload.traffic:
+            prompts = workload.spare_prompts_of(kind)
+            while prompts and (count := _missing_requests(records, arms, kind, parts)) > 0:
+                _send(engines, arms, kind, prompts, count)
+                if len(arms) == 1 or parts > 1:
+                    break
+
+
+def _missing_requests(records: MeasurementRecords, arms: tuple[str, ...], kind: Traffic, parts: int) -> int:
+    """Return how many more requests of a class each arm needs; 0 or less if it needs none. ``parts``: of the class's
+    requests, of which it sends one."""
+    workload, burst = records.workload, records.burst_of(kind.name)
+    sent = len(records.replies(arms[-1], kind.name))
+    if arms == (CANDIDATE,):
+        return len(records.replies(BASELINE, kind.name)) - sent
+    if sent and len(arms) > 1 and not burst.requests:  # neither arm answers any
+        return 0
+    timed = min(FIRST_LOOK, workload.repeats) * min(
+        workload.requests_of(cell) for cell in workload.cells if cell.traffic == kind.name
+    )
+    count = burst.requests + burst.elsewhere + timed - 1
+    if len(arms) == 1:
+        names = (kind.name, *records.other_variants(kind.name))
+        count += sum(len(records.replies(arms[-1], name)) for name in names)
+    limit = records.policy.max_failed_excess
+    missing = (more_to_pass(burst.newly_failed, burst.newly_answered, count, limit, failing=False) or 0) - 1
+    if missing <= 0 and _warms_up(records, kind.name):
+        missing = _LEVEL
+    return min(math.ceil(missing / parts), _MOST_REQUESTS - sent)
+
+
+def _warms_up(records: MeasurementRecords, traffic: str) -> bool:
+    """Return whether one arm still becomes faster than the other over the last untimed requests."""
+    pairs = zip(records.replies(BASELINE, traffic), records.replies(CANDIDATE, traffic), strict=False)
+    times = [(base[1], cand[1]) for base, cand in pairs if not (base[0] or cand[0]) and base[1] and cand[1]]
+    return has_trend([math.log(cand / base) for base, cand in times[-_LEVEL:]], _TREND)
+
+
+def _send(engines: ArmEngines, arms: tuple[str, ...], kind: Traffic, prompts: tuple[Prompt, ...], count: int) -> None:
+    """Send ``count`` requests of a class to each arm, none of which is measured."""
+    records = engines.records
+    workload, start = records.workload, len(records.replies(arms[-1], kind.name))
+    concurrency, max_tokens = max(workload.most, _CONCURRENCY), min(workload.max_tokens, _MAX_TOKENS)
+    temperature = max(workload.temperatures)
+    chosen = (prompts[number % len(prompts)] for number in range(start, start + count))
+    asks = [Ask(BURST, body_of(prompt), max_tokens, temperature, stream=True) for prompt in chosen]
+    for arm in arms:
+        detail = f"{count} requests of {kind.name} to the {arm}, {concurrency} at once, untimed"
+        engines.progress.step("errors", detail)
+        engines.note_conditions(arm)
+        salt = engines.salt(arm, BURST)
+        answers = engines.meter.ask(engines.endpoint(arm), asks, concurrency=concurrency, salt=salt, alternatives=0)
+        records.add_replies(arm, kind.name, [(answer.error, answer.seconds) for answer in answers])
