@@ -381,6 +381,13 @@ def test_a_policy_that_allows_every_failure_sends_nothing_before_the_rounds():
     assert not memory.meter.asked
 
 
+def test_a_class_whose_prompts_are_all_measured_has_no_untimed_requests():
+    measured = replace(WORKLOAD, traffic=(Traffic("edits", PROMPTS[:8]),), warmup=0)
+    memory = world_with(measured)
+    strict(memory)
+    assert not memory.meter.asked and len(memory.meter.sent) == 16
+
+
 def failing_every(memory, share):
     """Let the candidate fail one of so many of the requests before the rounds."""
     ask, numbers = memory.meter.ask, iter(range(10_000))
