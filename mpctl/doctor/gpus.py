@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mpctl import commands
 from mpctl.doctor.state import (
     ClusterFacts,
     KubeObject,
@@ -165,14 +166,15 @@ def _why_silent(facts: ClusterFacts, node: KubeObject, none_publishes: bool) -> 
         )
     if none_publishes and plugins and not any(value_at(p, "status", "numberReady") for p in plugins):
         return "the driver's plugin runs on no node", (
-            f"kubectl -n {full_name(plugins[0])[0]} describe daemonset {full_name(plugins[0])[1]}"
+            commands.kubectl("describe", "daemonset", full_name(plugins[0])[1], namespace=full_name(plugins[0])[0])
         )
     if none_publishes:
         return "no node does; the chart leaves its GPU plugin off unless two values turn it on", (
             "set gpuResourcesEnabledOverride: true and resources.gpus.enabled: true in the chart's values"
         )
     return "other nodes do, so the plugin does not run or fails there", (
-        "kubectl get pods -A -o wide -l app.kubernetes.io/name=nvidia-dra-driver-gpu; they must tolerate its taints"
+        commands.kubectl("get", "pods", "-A", "-o", "wide", "-l", "app.kubernetes.io/name=nvidia-dra-driver-gpu")
+        + "; they must tolerate its taints"
     )
 
 

@@ -7,7 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, label, list_at, title, value_at
+from mpctl import commands
+from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, full_name, label, list_at, title, value_at
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"
@@ -39,7 +40,7 @@ def check_installed(facts: ClusterFacts) -> Iterator[Symptom]:
                 "fail",
                 title("Deployment", controller),
                 "has no available replica: changes to InferenceServices reach no Deployment",
-                f"kubectl -n {facts.kserve_namespace} describe deployment {value_at(controller, 'metadata', 'name')}",
+                commands.kubectl("describe", "deployment", full_name(controller)[1], namespace=facts.kserve_namespace),
                 "KServe administrator guide",
             )
 
@@ -107,7 +108,8 @@ def check_config(facts: ClusterFacts) -> Iterator[Symptom]:
         if isinstance(config.get(section), str):
             yield Symptom(
                 "kserve-config", "fail", subject, f"section {section} is not JSON: the controller cannot read it",
-                f"kubectl -n {facts.kserve_namespace} edit configmap {CONFIG}", "KServe administrator guide",
+                commands.kubectl("edit", "configmap", CONFIG, namespace=facts.kserve_namespace),
+                "KServe administrator guide",
             )  # fmt: skip
     gateway = str(value_at(config.get("ingress"), "enableGatewayApi")).lower() == "true"
     if gateway and "v1" not in facts.groups.get(GATEWAY, ()) and "discovery" not in facts.unread:
@@ -142,7 +144,8 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
                 "fail",
                 subject,
                 f"webhook {hook.get('name')} has no caBundle: the API server cannot trust it and refuses every write",
-                "check that cert-manager's cainjector runs: kubectl -n cert-manager get pods",
+                "check that cert-manager's cainjector runs: "
+                + commands.kubectl("get", "pods", namespace="cert-manager"),
                 "cert-manager documentation, CA injector",
             )
         elif client.get("url"):
@@ -164,7 +167,7 @@ def _webhooks(facts: ClusterFacts, configuration: KubeObject, subject: str) -> I
             "fail",
             subject,
             f"service {service} has no ready endpoint: every write to an InferenceService is refused",
-            f"kubectl -n {facts.kserve_namespace} get pods; the controller serves the webhook",
+            f"{commands.kubectl('get', 'pods', namespace=facts.kserve_namespace)}; the controller serves the webhook",
             "KServe administrator guide",
         )
     if called and not silent:

@@ -33,6 +33,7 @@ from mpctl.errors import InputError
 from mpctl.estimate.capacity import gpu_nodes
 from mpctl.estimate.facts import running_findings
 from mpctl.manifest import Service, Storage, load
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.manifest.engine.recognition import is_vllm_start
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
 
@@ -327,7 +328,10 @@ def check_request_path(facts: ClusterFacts) -> Iterator[Symptom]:
         limits = route_limits(routes, backends | selected_services(services, workload.labels), name)
         pod, engine = value_at(workload.template, "spec"), workload.engine
         budget = workload.missing_budget(budgets)
-        for warning in path_findings(workload.kind, limits, pod, engine, image=workload.image, budget=budget):
+        warnings = path_findings(
+            workload.kind, limits, pod, engine, image=workload.image, port=port_of(engine), budget=budget
+        )
+        for warning in warnings:
             yield Symptom(warning.id, "warn", workload.title, warning.reason, warning.todo, warning.source)
 
 

@@ -6,7 +6,7 @@ import difflib
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mpctl import annex
+from mpctl import annex, commands
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
 from mpctl.app.change.resolve import (
     Selection,
@@ -213,6 +213,6 @@ def _runtime_findings(service: Service) -> tuple[Finding, ...]:
             "warn",
             f"every {users_kind} {where} that uses {service.kind} {service.name} changes and restarts: {users}",
             f"KServe starts each service of a {service.kind} with its arguments",
-            f"kubectl get {users_kind.lower()}s -A -o wide lists the services",
+            f"{commands.kubectl('get', f'{users_kind.lower()}s', '-A', '-o', 'wide')} lists the services",
         ),
     )

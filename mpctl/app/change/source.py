@@ -11,6 +11,7 @@ from mpctl.app.files import read_file
 from mpctl.app.session.base import Edit, Source
 from mpctl.manifest import Service, load_one, load_values, select
 from mpctl.manifest.draft_storage import with_speculation
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import SHORT_S, RouteLimit, path_findings
 
@@ -92,7 +93,8 @@ class FileSource(Source):
             seconds = float(SHORT_S if timeout is None else timeout)
             limits = [RouteLimit(f"{self.name} of KServe", seconds, self._service.kind)]
         whole = None if "modelFormat" in container else pod  # a runtime may have the rest
-        return path_findings(self._service.kind, limits, whole, container, image=self._service.image)
+        image, port = self._service.image, port_of(container)
+        return path_findings(self._service.kind, limits, whole, container, image=image, port=port)
 
 
 def source_of_model(model: str) -> FileSource:

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from mpctl import bounded
+from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError
 from mpctl.platform.kubernetes.api import names
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -45,7 +45,7 @@ class HeadRecords:
                     raise MpctlError(f"{where} holds no {file} that mpctl wrote{last_writer(config)}")
                 values.append(restored(where, lambda text: read(bounded.loads(text)), text, hint=""))
             except MpctlError as error:
-                delete = f"kubectl -n {self._namespace} delete configmap {metadata['name']}"
+                delete = commands.kubectl("delete", "configmap", metadata["name"], namespace=self._namespace)
                 self._warn(f"{error.message}; it is skipped, '{delete}' deletes it")
         return tuple(values)
 

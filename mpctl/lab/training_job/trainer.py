@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from mpctl import bounded
+from mpctl import bounded, commands
 from mpctl.errors import Conflict, MpctlError, Refused
 from mpctl.lab.drafts.card import CARD_FILE, Card, card_of
 from mpctl.lab.drafts.order import Split, TrainingOrder, TrainingPhase, TrainingStatus, prompt_lines
@@ -140,7 +140,8 @@ class JobTrainer:
             name = config["metadata"]["name"]
             raise Conflict(
                 f"ConfigMap {self._namespace}/{name} holds another {file} of {head}{last_writer(existing)}",
-                hint=f"'kubectl -n {self._namespace} delete configmap {name}', then the same command again",
+                hint=f"'{commands.kubectl('delete', 'configmap', name, namespace=self._namespace)}', then the same "
+                "command again",
             )
 
     def _existing(self, kind: ObjectKind, body: Json) -> Json | None:
@@ -158,7 +159,8 @@ class JobTrainer:
             self._sleep(_PAUSE_S)
         raise Conflict(
             f"{kind.name} {self._namespace}/{name} exists and has other labels than mpctl's",
-            hint=f"kubectl -n {self._namespace} get {kind.resource} {name} -o yaml shows whose it is",
+            hint=commands.kubectl("get", kind.resource, name, "-o", "yaml", namespace=self._namespace)
+            + " shows whose it is",
         )
 
     def _job(self, head: str = "", uid: str = "") -> Json | None:
@@ -265,7 +267,7 @@ class JobTrainer:
                 return self._recorded(job, order, lines[-1].removeprefix(CARD_LINE))
         raise MpctlError(
             f"training Job {self._namespace}/{job['metadata']['name']} has printed no card{foreign}",
-            hint=f"kubectl -n {self._namespace} logs job/{job['metadata']['name']} -c {CARD}",
+            hint=commands.kubectl("logs", f"job/{job['metadata']['name']}", "-c", CARD, namespace=self._namespace),
         )
 
     def _recorded(self, job: Json, order: TrainingOrder, text: str) -> Card:
@@ -354,7 +356,8 @@ def failed_stage(pods: list[Json]) -> str:
             code = ((status.get("state") or {}).get("terminated") or {}).get("exitCode")
             if code:
                 name = pod["metadata"]["name"]
-                return f"{status['name']} ended with code {code}: kubectl logs {name} -c {status['name']}"
+                logs = commands.kubectl("logs", name, "-c", status["name"], namespace=pod["metadata"].get("namespace"))
+                return f"{status['name']} ended with code {code}: {logs}"
     return ""
 
 

@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mpctl import commands
 from mpctl.methods.preflight.preflight_rule import Finding
 from mpctl.methods.versions import parse_version, show
 
@@ -26,12 +27,13 @@ PRE_STOP_S = 15  # until every proxy of a gateway has dropped the endpoint, as K
 MARGIN_S = 15  # for the engine's own end after its last request
 SHORT_S = 60  # KServe's timeout of a route that nobody set; an answer of 1024 tokens takes as long on an L4
 _DEFAULT_GRACE_S = 30  # of Kubernetes
-_PODS = {  # where each kind has the pod
+_PODS = {  # where each kind has the pod; one that is not listed has no place for a hook and the grace period
+    "Deployment": "spec.template.spec",
+    "StatefulSet": "spec.template.spec",
     "InferenceService": "spec.predictor",
     "LLMInferenceService": "spec.template",
-    "LeaderWorkerSet": "spec.leaderWorkerTemplate.leaderTemplate.spec",
+    "LeaderWorkerSet": "spec.leaderWorkerTemplate.leaderTemplate.spec (without one: workerTemplate.spec)",
 }
-_NO_PODS = ("VLLMRuntime",)  # kinds without a place for hooks and the grace period
 _SHUTDOWN = re.compile(r"--shutdown[-_]timeout(?:=|\s+)\"?(\d+)")
 _SLEEP = re.compile(r"(?:^|[\s/])sleep\s+(\d+)s?\s*$")
 _SOURCE = "Kubernetes, termination of pods; vLLM 0.32.0, entrypoints/launchers/launcher.py"
@@ -92,7 +94,7 @@ def lost_requests(end: PodEnd, *, image: str | None = None, answer_s: float | No
 
 def _lines_to_add(kind: str, image: str | None, answer_s: float | None, port: int) -> str:
     """The lines that let a stopping pod finish what it serves, for its template and the engine's container."""
-    pod = _PODS.get(kind, "spec.template.spec")
+    pod = _PODS[kind]
     drain = int(answer_s or ANSWER_S)
     version = parse_version(image)
     grace = f"terminationGracePeriodSeconds: {PRE_STOP_S + drain + MARGIN_S}"
@@ -122,9 +124,8 @@ def waiting_hook(port: int) -> dict[str, Any]:
 def budget_command(namespace: str, name: str, selector: str) -> str:
     """The command that makes a PodDisruptionBudget for the pods of a service. A single pod may still be evicted:
     otherwise no node that runs it could be drained."""
-    return (
-        f"kubectl create poddisruptionbudget {name} --namespace {namespace} --selector '{selector}' --max-unavailable 1"
-    )
+    words = ("create", "poddisruptionbudget", name, "--selector", selector, "--max-unavailable", "1")
+    return commands.kubectl(*words, namespace=namespace)
 
 
 def _loss_finding(gaps: tuple[str, ...], lines: str) -> Finding | None:
@@ -222,14 +223,14 @@ def path_findings(
     container: Json | None,
     *,
     image: str | None,
-    port: int = 8080,
+    port: int,
     budget: str | None = None,
 ) -> tuple[Finding, ...]:
     """Warnings of the path to an engine: routes that cut answers, a pod that loses requests when it stops, and pods
     that may be evicted together. ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its
     engine's ``container``, None when unknown; ``budget``: the command that makes the missing PodDisruptionBudget."""
     findings = [_cut_finding(limits)]
-    if pod is not None and container is not None and kind not in _NO_PODS:
+    if pod is not None and container is not None and kind in _PODS:
         answer_s = None if findings[0] else _longest_answer_s(limits)
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))

@@ -353,7 +353,8 @@ class Lease:
             except InputError as error:  # what another client wrote into it
                 raise Conflict(
                     f"Lease {self._namespace}/{name} cannot be written{last_writer(lease or {})}: {error.message}",
-                    hint=f"kubectl -n {self._namespace} delete lease {name}, then the same command again",
+                    hint=commands.kubectl("delete", "lease", name, namespace=self._namespace)
+                    + ", then the same command again",
                 ) from error
         raise MpctlError(
             f"{self._title} could not be locked in {_TRIES} tries: {refused}", hint="run the same command again"

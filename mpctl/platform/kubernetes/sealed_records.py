@@ -189,7 +189,8 @@ class SealedRecords:
                 raise
             raise Conflict(
                 f"ConfigMap {self._namespace}/{name} is immutable, so records cannot be written{last_writer(present)}",
-                hint=f"kubectl -n {self._namespace} delete configmap {name}, then the same command again",
+                hint=commands.kubectl("delete", "configmap", name, namespace=self._namespace)
+                + ", then the same command again",
             ) from error
 
     def _seal(self, seal: Json) -> None:

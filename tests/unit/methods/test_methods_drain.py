@@ -80,14 +80,14 @@ def test_the_hook_for_older_engines_knows_busy_from_idle():
 
 @pytest.mark.parametrize("image", [NEW, OLD])
 def test_the_lines_to_add_mend_what_is_said(image):
-    (finding,) = path_findings(KIND, [], {}, {}, image=image)
+    (finding,) = path_findings(KIND, [], {}, {}, image=image, port=8000)
     assert (finding.id, finding.severity) == ("requests-lost", "warn")
     grace = re.search(r"terminationGracePeriodSeconds: (\d+)", finding.todo)[1]
     hook = json.loads(re.search(r"lifecycle: (\{.*?\})(?: and |$)", finding.todo)[1])
     flags = re.findall(r"--shutdown-timeout=\d+", finding.todo)
     pod, container = {"terminationGracePeriodSeconds": int(grace)}, {"args": flags, "lifecycle": hook}
     assert yaml.safe_load(yaml.safe_dump(hook)) == hook
-    assert path_findings(KIND, [], pod, container, image=image) == ()
+    assert path_findings(KIND, [], pod, container, image=image, port=8000) == ()
 
 
 @pytest.mark.parametrize(
@@ -96,17 +96,17 @@ def test_the_lines_to_add_mend_what_is_said(image):
         ("InferenceService", "spec.predictor"),
         ("LLMInferenceService", "spec.template"),
         ("Deployment", "spec.template.spec"),
-        ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate.spec"),
+        ("LeaderWorkerSet", "spec.leaderWorkerTemplate.leaderTemplate.spec (without one: workerTemplate.spec)"),
     ],
 )
 def test_the_lines_name_the_field_of_the_kind(kind, pod):
-    (finding,) = path_findings(kind, [], {}, {}, image=NEW)
+    (finding,) = path_findings(kind, [], {}, {}, image=NEW, port=8000)
     assert finding.todo.startswith(f"add to {pod}: terminationGracePeriodSeconds: 1830; to its engine's container: ")
 
 
 def test_the_drain_to_add_fits_the_timeout_to_add():
     limits = route_limits([route(timeouts={"request": "60s"}, controller=True)], {"qwen-predictor"})
-    cut, lost = path_findings(KIND, limits, {}, {}, image=NEW)
+    cut, lost = path_findings(KIND, limits, {}, {}, image=NEW, port=8000)
     assert "timeout: 1800" in cut.todo and "--shutdown-timeout=1800" in lost.todo
 
 
@@ -127,21 +127,21 @@ def route(name="qwen", *, timeouts=None, controller=False, backend="qwen-predict
 )
 def test_a_route_that_cuts_answers_is_named_with_the_line_to_add(timeouts, controller, said, todo):
     limits = route_limits([route(timeouts=timeouts, controller=controller)], {"qwen-predictor"})
-    (finding,) = path_findings(KIND, limits, None, None, image=None)
+    (finding,) = path_findings(KIND, limits, None, None, image=None, port=8000)
     assert finding.id == "answers-cut" and said in finding.reason and todo in finding.todo
 
 
 def test_routes_with_the_same_limit_are_named_once():
     """KServe writes two routes for a service: one for its host name, one for the predictor's."""
     both = [route(name, timeouts={"request": "60s"}, controller=True) for name in ("qwen", "qwen-predictor")]
-    (finding,) = path_findings(KIND, route_limits(both, {"qwen-predictor"}), None, None, image=None)
+    (finding,) = path_findings(KIND, route_limits(both, {"qwen-predictor"}), None, None, image=None, port=8000)
     assert finding.reason == "answers are cut after 60 s by HTTPRoute qwen, qwen-predictor"
 
 
 def test_a_route_with_a_long_limit_or_none_passes():
     for request in ("30m", "0s", "1h30m"):
         limits = route_limits([route(timeouts={"request": request})], {"qwen-predictor"})
-        assert path_findings(KIND, limits, None, None, image=None) == ()
+        assert path_findings(KIND, limits, None, None, image=None, port=8000) == ()
     assert route_limits([route(backend="other")], {"qwen-predictor"}) == ()
 
 
@@ -151,8 +151,8 @@ def test_the_longest_answer_of_the_routes_is_what_a_pod_must_finish():
     )
     pod = {"terminationGracePeriodSeconds": 120}
     container = {"args": ["--shutdown-timeout=90"], "lifecycle": SLEEP}
-    assert path_findings(KIND, limits, pod, container, image=NEW) == (), "one without a limit: unknown"
-    (finding,) = path_findings(KIND, limits[:1], pod, container, image=NEW)
+    assert path_findings(KIND, limits, pod, container, image=NEW, port=8000) == (), "one without a limit: unknown"
+    (finding,) = path_findings(KIND, limits[:1], pod, container, image=NEW, port=8000)
     assert "an answer may take 300 s" in finding.reason and "--shutdown-timeout=300" in finding.todo
 
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
+from mpctl import commands
 from mpctl.errors import InputError, MpctlError
 from mpctl.platform.kubernetes.api.kinds import (
     CONFIG_MAP,
@@ -510,7 +511,7 @@ class Client:
             reason = f"answers {answer.code}: {status_of(answer.body).get('message')}"
         return Unreachable(
             f"{call.target}: the API server {self.configuration.host} {reason}",
-            hint="check 'kubectl get --raw /readyz', then run the same command again",
+            hint=f"check '{commands.kubectl('get', '--raw', '/readyz')}', then run the same command again",
         )
 
     def close(self) -> None:

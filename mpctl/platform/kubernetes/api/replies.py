@@ -95,7 +95,7 @@ def error_of(code: int, body: bytes | str, call: Call) -> MpctlError:
         case 401:
             return NotPermitted(
                 f"not authenticated to {call.permission}: {message}",
-                hint="log in again; run 'kubectl auth whoami' to see the current user",
+                hint=f"log in again; run '{commands.kubectl('auth', 'whoami')}' to see the current user",
             )
         case 403 | 422 if _by_policy(message):
             return NotPermitted(

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Conflict, MpctlError, Refused
 from mpctl.platform.kubernetes.api.api_client import MANAGER, Client
 from mpctl.platform.kubernetes.api.kinds import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
@@ -65,14 +66,14 @@ class Routes:
         if not state.accepted:
             raise Refused(
                 f"HTTPRoute {metadata['name']} is not accepted: {state.message}",
-                hint=f"run 'kubectl describe httproute {metadata['name']} -n {self._namespace}' for details",
+                hint=f"run '{self._kubectl('describe', metadata['name'])}' for details",
             )
         candidate = backend_of(self._candidate)
         refs = [ref for rule in route["spec"]["rules"] for ref in rule.get("backendRefs") or ()]
         if any(ref.get("name") == candidate for ref in refs) or mirrors_of(route, candidate):
             raise Refused(
                 f"HTTPRoute {metadata['name']} names Service {candidate}, which exists only during rollouts",
-                hint=f"remove that backend: kubectl edit httproute {metadata['name']} -n {self._namespace}",
+                hint=f"remove that backend: {self._kubectl('edit', metadata['name'])}",
             )
         owner = owner_of(route)
         if owner is not None and not force:
@@ -192,8 +193,7 @@ class Routes:
             raise Conflict(
                 f"{why}HTTPRoute {names} gives Service {backend_of(self._candidate)} traffic, so "
                 f"{self._candidate} cannot be removed",
-                hint=f"remove that backend (kubectl edit httproute {leading[0]['metadata']['name']} -n "
-                f"{self._namespace}), "
+                hint=f"remove that backend ({self._kubectl('edit', leading[0]['metadata']['name'])}), "
                 "then run the same command again to resume",
             )
 
@@ -214,6 +214,9 @@ class Routes:
     def all(self) -> list[Json]:
         """Return the HTTPRoutes of the namespace."""
         return self._client.list(HTTP_ROUTE, self._namespace) or []
+
+    def _kubectl(self, verb: str, route: str) -> str:
+        return commands.kubectl(verb, "httproute", route, namespace=self._namespace)
 
     def _user_routes(self) -> list[Json]:
         """Return all routes but those that KServe writes for the candidate."""

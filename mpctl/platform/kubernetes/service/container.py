@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
+from mpctl.manifest.engine.engine_port import CONTAINER, has_certificate
 from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.manifest.engine.recognition import is_vllm_start
 
 Json = Mapping[str, Any]
 
-CONTAINER = "kserve-container"
 LLM_CONTAINER = "main"  # the engine in KServe's presets for LLMInferenceService
 _KEY_VARIABLE = "VLLM_API_KEY"  # vLLM takes its key from here without --api-key
-_CERTIFICATE = "KSERVE_TLS_CERT_FILE"
 _SPECULATION = ("--speculative", "-sc")
 _DOCKER_HUB = ("index.docker.io/", "docker.io/")
 
@@ -44,25 +43,7 @@ def answers_tls(container: Json) -> bool:
     probes = (
         (container.get(f"{when}Probe") or {}).get("httpGet") or {} for when in ("startup", "readiness", "liveness")
     )
-    return _has_certificate(container) or any(str(probe.get("scheme")).upper() == "HTTPS" for probe in probes)
-
-
-def _has_certificate(container: Json) -> bool:
-    return any(e.get("name") == _CERTIFICATE for e in container.get("env") or [])
-
-
-def port_of(container: Json) -> int:
-    """Port of the engine: its first declared port, else its --port, else KServe's 8080 or vLLM's 8000. With a
-    certificate KServe's server listens on 8443 instead (KServe 0.21)."""
-    if _has_certificate(container):
-        return 8443
-    ports = container.get("ports") or []
-    if ports:
-        return int(ports[0]["containerPort"])
-    numbers = [value for value in _values(container, "--port") if value.isdigit()]
-    if numbers:
-        return int(numbers[0])
-    return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe
+    return has_certificate(container) or any(str(probe.get("scheme")).upper() == "HTTPS" for probe in probes)
 
 
 def key_of(container: Json) -> tuple[str | None, str | None]:

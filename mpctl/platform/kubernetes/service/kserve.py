@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from mpctl import commands
 from mpctl.errors import Refused
 from mpctl.manifest.engine.locate import VARIABLE
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -160,7 +161,7 @@ class KnativeShape(InferenceServiceShape):
             raise Refused(
                 f"{title} runs in Knative mode: a new revision starts side by side with the old one, no pod can stop "
                 "first",
-                hint="add a GPU node first; 'kubectl get nodes' lists them",
+                hint=f"add a GPU node first; '{commands.kubectl('get', 'nodes')}' lists them",
             )
         initial = starting_pods(record)
         if pods > initial:
@@ -275,7 +276,7 @@ class LlmShape(KindShape):
         if downtime:
             raise Refused(
                 f"{title}: KServe gives an LLMInferenceService no update strategy, so no old pod can stop first",
-                hint="add a GPU node first; 'kubectl get nodes' lists them",
+                hint=f"add a GPU node first; '{commands.kubectl('get', 'nodes')}' lists them",
             )
 
     def require_route(self, title: str) -> None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from mpctl import commands
 from mpctl.doctor.state import is_budgeted
 from mpctl.errors import NotPermitted, Refused
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.methods import Finding
 from mpctl.methods.preflight.drain import RouteLimit, budget_command, path_findings, route_limits
 from mpctl.platform.kubernetes.api.api_client import Client
@@ -16,7 +17,7 @@ from mpctl.platform.kubernetes.api.kinds import DISRUPTION_BUDGET, HPA, HTTP_ROU
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, require_capacity, require_quota
 from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
-from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, engine_container
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, require_own_claims, text_of
 from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
@@ -96,7 +97,7 @@ class Preconditions:
             title=self._live.title,
             pods=pods,
             purpose=purpose,
-            hint=f"{instead}add a GPU node; 'kubectl get nodes' lists them",
+            hint=f"{instead}add a GPU node; '{commands.kubectl('get', 'nodes')}' lists them",
         )
         return (*notes, *capacity)
 
@@ -167,7 +168,7 @@ def request_path_findings(client: Client, record: Json, kind: ObjectKind) -> tup
     ready = [pod for pod in pods if is_ready(pod)]
     if not ready:
         limits = _limits(client, record, {})
-        return path_findings(kind.name, limits, None, None, image=None)
+        return path_findings(kind.name, limits, None, None, image=None, port=0)  # no pod, no hook
     labels: dict[str, str] = ready[-1]["metadata"].get("labels") or {}
     limits = _limits(client, record, labels)
     budget = None

@@ -16,6 +16,7 @@ from mpctl import commands
 from mpctl.errors import InputError, MpctlError, NotPermitted
 from mpctl.experiment.counters import CounterError, Counters, samples
 from mpctl.manifest import masked
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.platform import http
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
 from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, ObjectKind
@@ -29,7 +30,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     is_ready,
     is_troubled,
 )
-from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of
 from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Endpoint, Phase

@@ -315,7 +315,7 @@ def test_a_forged_order_or_card_is_skipped_and_named(file, text):
     assert run.trainer.cards() == ()
     (warning,) = run.warnings
     assert warning.startswith(f"ConfigMap ml/theirs holds no {file} that mpctl wrote, last written by mallory at")
-    assert "'kubectl -n ml delete configmap theirs' deletes it" in warning
+    assert "'kubectl delete configmap theirs -n ml' deletes it" in warning
     assert next_name("qwen", [order.name for order in run.trainer.orders()]) == "qwen-8"
     assert run.trainer.running() == ("qwen-7: collecting",)
 

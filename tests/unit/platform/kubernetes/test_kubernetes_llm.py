@@ -8,10 +8,11 @@ import pytest
 
 from mpctl.errors import Refused
 from mpctl.manifest import speculation_of
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.platform.kubernetes.api.kinds import LLM_INFERENCE_SERVICE
 from mpctl.platform.kubernetes.autoscaler import KServePin, autoscaler_record
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.container import argv_of, engine_container, port_of
+from mpctl.platform.kubernetes.service.container import argv_of, engine_container
 from mpctl.platform.kubernetes.service.kserve import LLM
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, transition_text
 from mpctl.platform.kubernetes.service.preconditions import require_http

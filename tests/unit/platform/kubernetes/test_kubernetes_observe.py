@@ -8,13 +8,14 @@ import pytest
 
 from mpctl.errors import InputError
 from mpctl.manifest import speculation_of
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.platform.kubernetes.service.conditions import (
     assess_health,
     cold_start_s,
     is_draining,
     schedulable_replicas,
 )
-from mpctl.platform.kubernetes.service.container import answers_tls, argv_of, key_of, matches_expected, port_of
+from mpctl.platform.kubernetes.service.container import answers_tls, argv_of, key_of, matches_expected
 from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
@@ -283,7 +284,11 @@ def test_cold_start_is_measured_on_pods_that_never_restarted():
 @pytest.mark.parametrize(
     ("more", "args", "port"),
     [
-        ({"ports": [{"containerPort": 9000}]}, ["--port=8000"], 9000),
+        ({"ports": [{"containerPort": 9000}]}, [], 9000),
+        ({"ports": [{"containerPort": 9000}]}, ["--port=8000"], 8000),
+        ({}, ["--port=8000", "--port=8002"], 8002),
+        ({"command": ["sh", "-c", "exec vllm serve m --port 8003 --api-key k"]}, [], 8003),
+        ({"env": [{"name": "PORT", "value": "8004"}]}, ["--port=$(PORT)"], 8004),
         ({}, ["--port=8000"], 8000),
         ({}, ["--port", "8001"], 8001),
         ({}, [], 8080),

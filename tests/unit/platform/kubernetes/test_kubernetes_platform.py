@@ -240,8 +240,8 @@ def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
     (finding,) = cluster_platform.path_findings()
     assert finding.id == "no-disruption-budget"
     assert finding.todo == (
-        "kubectl create poddisruptionbudget demo --namespace ns "
-        "--selector 'serving.kserve.io/inferenceservice=demo' --max-unavailable 1"
+        "kubectl create poddisruptionbudget demo "
+        "--selector serving.kserve.io/inferenceservice=demo --max-unavailable 1 -n ns"
     )
     budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "demo"}, "spec": {"selector": {}}}
     assert platform(service(), drained, second, route, budget)[0].path_findings() == ()

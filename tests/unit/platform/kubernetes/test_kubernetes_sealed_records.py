@@ -226,7 +226,7 @@ def test_an_immutable_configmap_under_the_next_name_is_named_with_its_writer(api
     api.create(CONFIG_MAP, {"metadata": {"name": following, "labels": labels}, "immutable": True}, as_="mallory")
     with pytest.raises(Conflict, match=rf"ConfigMap chat/{following} is immutable.*last written by mallory") as error:
         store(api).save("rollout-1", "block", {"a": 2})
-    assert f"kubectl -n chat delete configmap {following}" in error.value.hint
+    assert f"kubectl delete configmap {following} -n chat" in error.value.hint
     assert store(api).load("rollout-1", "block") == {"a": 1}
 
 

@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from mpctl.errors import Refused
+from mpctl.manifest.engine.engine_port import port_of
 from mpctl.platform.kubernetes.service.conditions import assess_health
-from mpctl.platform.kubernetes.service.container import engine_container, port_of
+from mpctl.platform.kubernetes.service.container import engine_container
 from mpctl.platform.kubernetes.service.manifest_text import (
     candidate_of,
     object_of,

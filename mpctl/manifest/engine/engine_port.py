@@ -1,0 +1,32 @@
+"""The port of the engine in a container. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+CONTAINER = "kserve-container"
+_CERTIFICATE = "KSERVE_TLS_CERT_FILE"
+_PORT = re.compile(r"""(?:^|\s)--port(?:=|\s+)["']?(\d+)""")
+
+
+def has_certificate(container: Mapping[str, Any]) -> bool:
+    """Return whether KServe's server has a certificate."""
+    return any(e.get("name") == _CERTIFICATE for e in container.get("env") or ())
+
+
+def port_of(container: Mapping[str, Any]) -> int:
+    """Port of the engine: its last --port, also in a start script, else its first declared port, else KServe's 8080 or
+    vLLM's 8000. With a certificate KServe's server listens on 8443 instead (KServe 0.21)."""
+    if has_certificate(container):
+        return 8443
+    words = " ".join(str(word) for key in ("command", "args") for word in container.get(key) or ())
+    for variable in container.get("env") or ():
+        for spelling in ("$({})", "${{{}}}", "${}"):
+            words = words.replace(spelling.format(variable.get("name")), str(variable.get("value")))
+    if numbers := _PORT.findall(words):
+        return int(numbers[-1])
+    if ports := container.get("ports"):
+        return int(ports[0]["containerPort"])
+    return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe
