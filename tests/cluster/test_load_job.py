@@ -57,7 +57,9 @@ def test_no_measured_block_is_sent_again_after_a_kill(cluster, namespace, mpctl,
     log = cluster.pods.named(namespace.name, pod["metadata"]["name"]).log("load")
     before = sent(log.read_text())
     assert [before.count(line) for line in measured] == [1] * 7
-    assert "promoted: service" in mpctl("resume").stderr
+    resumed = mpctl("resume").stderr
+    assert "promoted: service" in resumed
+    assert "sent again" not in resumed
     after = sent(log.read_text())
     assert [after.count(line) for line in measured] == [1] * 7
     assert len(after) > len(before)  # the same pod went on
@@ -114,8 +116,9 @@ def test_a_deleted_pod_invalidates_its_block_which_is_sent_again(cluster, namesp
         pods = namespace.client.list("pods", labels="mpctl.dev/part=load")
         names = [pod["metadata"]["name"] for pod in pods]
         log = cluster.pods.named(namespace.name, names[0]).log("load") if names else None
-        blocks = [line for line in sent(log.read_text()) if "4 requests" in line] if log and log.exists() else []
-        return names[0] if blocks else None  # before it are the calibration and the warm-up
+        lines = sent(log.read_text()) if log and log.exists() else []
+        measured = [line for line in lines if "4 requests to http://100." in line]  # before it is the calibration
+        return names[0] if measured else None
 
     namespace.client.delete("pods", namespace.client.wait("the pod sends", pod_that_sends))
     _, stderr = bench.communicate(timeout=300)
