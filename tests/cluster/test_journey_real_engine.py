@@ -1,4 +1,4 @@
-"""One journey with a real vLLM behind the pods and its real bench client in the Job: promoted by the gate, and rolled
+"""One journey with a real vLLM behind the pods and the load client in the Job: promoted by the gate, and rolled
 back exactly."""
 
 import json

@@ -213,9 +213,9 @@ class ClusterSession(Session):
 
             return StreamClient()
         from mpctl.platform.kubernetes.load_job.job_client import JobClient
-        from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
+        from mpctl.platform.kubernetes.load_job.job_pods import LoadPod
 
-        return JobClient(LoadPods(self.client, self.platform.reader, self.name, scope=self.scope))
+        return JobClient(LoadPod(self.client, self.platform.reader, self.name, scope=self.scope))
 
 
 def open_client(place: Place, make: type[Client] = Client) -> Client:

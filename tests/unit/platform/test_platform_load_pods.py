@@ -19,7 +19,7 @@ from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.api.replies import OutcomeUnknown, Stale
 from mpctl.platform.kubernetes.load_job import owner_secret
 from mpctl.platform.kubernetes.load_job.job_client import JobClient
-from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
+from mpctl.platform.kubernetes.load_job.job_pods import LoadPod
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder
 
 ENGINE = Endpoint("http://127.0.0.1:1", "demo", token="sk-1", inside="http://100.64.0.7:8080")
@@ -144,13 +144,13 @@ def world(pod_side, monkeypatch, tmp_path):
     reader = SimpleNamespace(namespace="chat", isvc=lambda name: service, workload=lambda isvc: found)
 
     def client():
-        pods = LoadPods(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
-        pods._forwards = SimpleNamespace(
+        pod = LoadPod(api, reader, "demo", scope="rollout", sleep=lambda seconds: None)
+        pod._forwards = SimpleNamespace(
             target=lambda name, port: ForwardTarget(pod_side.url),
             refusal=lambda name, port: None,
             close=lambda: None,
         )
-        return JobClient(pods)
+        return JobClient(pod)
 
     return SimpleNamespace(api=api, client=client, side=pod_side, found=found)
 

@@ -17,8 +17,8 @@ ROOT = Path(__file__).parents[3]
 # A load Job that its command does not delete.
 SABOTAGED = """\
 from tests.sweep import __main__
-from mpctl.platform.kubernetes.load_job.job_pods import LoadPods
-LoadPods.close = lambda _: ""
+from mpctl.platform.kubernetes.load_job.job_pods import LoadPod
+LoadPod.close = lambda _: ""
 __main__.main()
 """
 

@@ -17,7 +17,7 @@ from mpctl.errors import MpctlError, NotPermitted
 from mpctl.experiment.block import LoadResult
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.counters import Counters
-from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPods
+from mpctl.platform.kubernetes.load_job.job_pods import LOAD_LOCAL_HINT, LoadPod
 from mpctl.platform.load import PacedServer, block_of, limit_s
 from mpctl.rollout.ports import BlockLost, Endpoint, LoadOrder, SentBlock
 
@@ -28,8 +28,8 @@ class JobClient:
     """Implements ``mpctl.platform.load.LoadClient``. Close it to remove the Job, also one that an earlier
     command left."""
 
-    def __init__(self, pods: LoadPods) -> None:
-        self._pods = pods
+    def __init__(self, pod: LoadPod) -> None:
+        self._pod = pod
 
     def prepare(self) -> None:
         """Make the Job, so that it starts while engines do.
@@ -38,7 +38,7 @@ class JobClient:
             NotPermitted: that is not allowed. Whatever else is wrong with it is said when it is needed.
         """
         try:
-            self._pods.ensure_job()
+            self._pod.ensure_job()
         except NotPermitted:
             raise
         except MpctlError:
@@ -46,7 +46,7 @@ class JobClient:
 
     def close(self) -> str:
         """Delete the Job with its pod; return why it remains, empty when it does not."""
-        return self._pods.close()
+        return self._pod.close()
 
     def send(self, endpoint: Endpoint, order: LoadOrder, counters: Callable[[], Counters] | None) -> SentBlock:
         """Send a block from the Job's pod; one of the same key to the same engine is read again. The counters are read
@@ -55,7 +55,7 @@ class JobClient:
 
         address = endpoint.inside or endpoint.base_url
         name = hashlib.sha256(f"{order.key}\n{address}".encode()).hexdigest()[:20] if order.key else token_hex(10)
-        self._pods.wait_until_ready()
+        self._pod.wait_until_ready()
         block = {
             "address": address,
             "token": endpoint.token,
@@ -65,7 +65,7 @@ class JobClient:
         try:
             answer = self._answer(f"/blocks/{name}", block, limit_s(order))
         except BlockLost:
-            self._pods.close()  # nothing may send the rest of the block
+            self._pod.close()  # nothing may send the rest of the block
             raise
         result = LoadResult.read(answer["result"])
         if counters is None:
@@ -78,38 +78,38 @@ class JobClient:
         self._order(path, block)
         waited = 0.0
         while waited <= limit:
-            status, answer = self._pods.ask("GET", f"{path}?wait={_WAIT_S:.0f}")
+            status, answer = self._pod.ask("GET", f"{path}?wait={_WAIT_S:.0f}")
             if status == 200 and "error" in answer:
                 raise MpctlError(
-                    f"the load client in {self._pods.title} failed: {answer['error']}",
-                    hint="\n".join(filter(None, (self._pods.log_tail(), LOAD_LOCAL_HINT))),
+                    f"the load client in {self._pod.title} failed: {answer['error']}",
+                    hint="\n".join(filter(None, (self._pod.log_tail(), LOAD_LOCAL_HINT))),
                 )
             if status == 200:
                 return dict(answer)
             if status == 404:  # the process in the pod is another one
                 self._order(path, block)
             waited += _WAIT_S
-        self._pods.close()  # it hangs; the next block gets a new one
-        raise MpctlError(f"{self._pods.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
+        self._pod.close()  # it hangs; the next block gets a new one
+        raise MpctlError(f"{self._pod.title} did not finish a block in {limit:.0f} s", hint=LOAD_LOCAL_HINT)
 
     def _order(self, path: str, block: dict[str, Any]) -> None:
-        status, _ = self._pods.ask("POST", path, block)
+        status, _ = self._pod.ask("POST", path, block)
         if status == 409:
-            raise BlockLost(f"{self._pods.title}: its pod has other requests under this block's name")
+            raise BlockLost(f"{self._pod.title}: its pod has other requests under this block's name")
 
     @contextmanager
     def paced(self, pace: Pace) -> Iterator[PacedServer]:
         """A process next to the client, in its pod."""
-        self._pods.wait_until_ready()
-        port = str(self._pods.ask("POST", "/paced", dict(pace.__dict__))[1].get("port"))
+        self._pod.wait_until_ready()
+        port = str(self._pod.ask("POST", "/paced", dict(pace.__dict__))[1].get("port"))
         if not port.isdecimal():
-            raise MpctlError(f"the server of known timing in {self._pods.title} did not start", hint=LOAD_LOCAL_HINT)
+            raise MpctlError(f"the server of known timing in {self._pod.title} did not start", hint=LOAD_LOCAL_HINT)
         try:
             yield PacedServer(Endpoint(f"http://127.0.0.1:{port}", "paced"), self._truth)
         finally:
             with suppress(MpctlError):
-                self._pods.ask("DELETE", "/paced")
+                self._pod.ask("DELETE", "/paced")
 
     def _truth(self) -> list[dict[str, float]]:
-        records = self._pods.ask("GET", "/paced")[1]
+        records = self._pod.ask("GET", "/paced")[1]
         return records if isinstance(records, list) else []

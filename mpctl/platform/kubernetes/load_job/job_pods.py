@@ -47,7 +47,7 @@ _ANSWER_BYTES = 64 * bounded.MEBIBYTE  # of a compressed block with all its requ
 _SILENT_S = 60.0  # without an answer while the pod runs
 
 
-class LoadPods:
+class LoadPod:
     """The pod of one service's load Job. ``scope``: for what work the Job is."""
 
     def __init__(
