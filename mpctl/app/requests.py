@@ -172,6 +172,11 @@ class SpeculationRequest:
         help="Listing of a draft that cannot be read from here (docs/how-to/drafts.md).",
     )
     target_listing: str | None = _draft("--target-listing", type=File, metavar="FILE", help="The same for the target.")
+    engine_version: str | None = _draft(
+        "--engine-version",
+        metavar="VERSION",
+        help="vLLM's release, such as 0.32.0 (default: by the image, its labels, or the running engine).",
+    )
     gpu: str | None = _draft("--gpu", metavar="NAME", help="GPU to estimate the KV pool for: L4, H100-SXM, ...")
     staging: StagingRequest = group(StagingRequest)
 

@@ -35,7 +35,9 @@ from mpctl.estimate.facts import running_findings
 from mpctl.manifest import Service, Storage, load
 from mpctl.manifest.engine.engine_port import port_of
 from mpctl.manifest.engine.recognition import is_vllm_start
+from mpctl.manifest.service import stated_releases
 from mpctl.methods.preflight.drain import budget_command, path_findings, route_limits, selected_services
+from mpctl.methods.versions import engine_release
 
 MEASURED = "KServe 0.20 controller, measured"
 MODE, STOP = "serving.kserve.io/deploymentMode", "serving.kserve.io/stop"
@@ -339,7 +341,8 @@ def check_known_bad(facts: ClusterFacts) -> Iterator[Symptom]:
     """Speculation that is known to fail on the model and the release of a running service."""
     for workload in _engines(facts):
         service = _service_of(workload, facts)
-        findings = () if service is None else running_findings(service, engine_version=workload.image)
+        release = engine_release(workload.image, stated_releases(workload.template))
+        findings = () if service is None else running_findings(service, engine_version=release)
         for finding in findings:
             if finding.severity == "refuse":
                 yield Symptom(finding.id, "fail", workload.title, finding.reason, finding.todo, finding.source)

@@ -132,6 +132,8 @@ def describe_model(
         shape=shape_of(config),
         no_text=_no_text(config),
         rope_theta=_rope_theta(inner),
+        mrope=_mrope(config),
+        verifier=_verifier(config),
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
     )
 
@@ -141,6 +143,24 @@ def _rope_theta(inner: Mapping[str, Any]) -> float | None:
     parameters = inner.get("rope_parameters")
     theta = (parameters if isinstance(parameters, Mapping) else inner).get("rope_theta")
     return float(theta) if isinstance(theta, int | float) and not isinstance(theta, bool) and theta > 0 else None
+
+
+def _mrope(config: Mapping[str, Any]) -> bool:
+    """Return whether positions have several dimensions, by vLLM's own test (0.32.0, uses_mrope)."""
+    thinker = config.get("thinker_config")
+    parts = [config, *(config.get(key) for key in ("text_config", "transformer_layer_config")), thinker]
+    parts.append(thinker.get("text_config") if isinstance(thinker, Mapping) else None)
+    ropes = [
+        part.get(key) for part in parts if isinstance(part, Mapping) for key in ("rope_parameters", "rope_scaling")
+    ]
+    return any(isinstance(rope, Mapping) and "mrope_section" in rope for rope in ropes)
+
+
+def _verifier(config: Mapping[str, Any]) -> str:
+    """The model that vLLM serves in place of a speculators checkpoint; empty for any other."""
+    if not config.get("speculators_config"):
+        return ""
+    return _trained_for(config) or "the model that it was trained for"
 
 
 def _parameters_b(config: Mapping[str, Any], weight_bytes: int | None) -> float | None:

@@ -37,6 +37,8 @@ def facts_of(
     target = target or ModelFacts()
     draft = draft or ModelFacts()
     name = target_name_of(service, target.name)
+    if target.verifier is None:
+        target = replace(target, verifier=_verifier_by_name(service))
     return ServiceFacts(
         engine_version=engine_version or service.image,
         kserve_version=kserve_version,
@@ -59,6 +61,7 @@ def facts_of(
         ),
         uses_storage_uris=len(service.storage) > 1,
         argv=tuple(command.argv),
+        lines=service.flag_lines(),
         plain_secrets=plain_secrets(service.env, command.argv),
         concurrency=concurrency,
         v2_runner=runs_v2(service, engine_log),
@@ -78,7 +81,24 @@ def _served_target(target: ModelFacts, name: str | None, command: EngineCommand)
         template_digest=None if command.has("chat-template") else target.template_digest,
         no_text=None if _generates(command) else target.no_text,
         mtp_layers=_mtp_layers(target, name),
+        verifier="" if target.verifier is None and published else target.verifier,
     )
+
+
+# RedHatAI/Qwen3-8B-speculator.eagle3, an image or a folder of that name.
+_SPECULATOR = re.compile(r"([^/]*?)[-_.]?speculators?(?:[-_.:@/]|$)", re.IGNORECASE)
+
+
+def _verifier_by_name(service: Service) -> str | None:
+    """The model that a speculators checkpoint was trained for, by the checkpoint's name; None for other names."""
+    model = service.model
+    mounted = [
+        storage.uri
+        for storage in service.storage
+        if (model is None and len(service.storage) == 1) or f"{model}/".startswith(f"{storage.mount_path}/")
+    ]
+    found = next(filter(None, (_SPECULATOR.search(text) for text in (model or "", *mounted))), None)
+    return None if found is None else found[1] or "the model that it was trained for"
 
 
 def _generates(command: EngineCommand) -> bool:

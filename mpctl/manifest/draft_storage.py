@@ -121,6 +121,8 @@ def with_speculation(service: Service, config: Mapping[str, Json] | None) -> Ser
     Raises:
         InputError: it cannot be done, or setting and draft could not be removed again byte for byte.
     """
+    if config is None:
+        service.require_removable()
     changed = service.with_speculation(config)
     bare = without_draft(service)
     if config is not None and bare is not service and service.speculation() is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -116,6 +116,18 @@ class Service:
         variables = [name for token in tokens for name in re.findall(r"^\$[({]?(\w+)[)}]?$", token.text)]
         return (*(f"--config {file}" for file in files), *(f"variable {name}" for name in dict.fromkeys(variables)))
 
+    def flag_lines(self) -> dict[str, int]:
+        """The line of the file that each flag of the engine stands in; underscores count as dashes."""
+        words = [(token.text.partition("=")[0].replace("_", "-"), token.item) for token in self._source.engine.tokens]
+        return {word: item.node.line for word, item in words if word.startswith("--")}
+
+    def stated_releases(self) -> tuple[str, ...]:
+        """The texts of the service and of its runtime in the file that may name the engine's release."""
+        documents = contents(self.text, self.file)
+        own = documents[self._source.origin.number]
+        shared = (data for data in documents if isinstance(data, dict) and _is_runtime(data, self.runtime))
+        return stated_releases([own, *shared])
+
     def with_speculation(self, config: Mapping[str, Json] | None, *, style: Style | None = None) -> Service:
         """This service with ``config`` instead of its setting, or without one when None.
 
@@ -135,7 +147,6 @@ class Service:
         engine = self._engines()[number]
         slots = setting.slots(engine)
         if wanted is None and not slots:
-            self._require_no_inherited_setting(number)
             return self
         present = None if wanted is None else setting.read(engine)
         if wanted is not None and present is None and slots:
@@ -214,6 +225,11 @@ class Service:
         prefill, origin = self._prefill(number), self._source.origin
         return (origin.document, origin.number) if prefill is None else (prefill.document, prefill.number)
 
+    def require_removable(self) -> None:
+        """Refuse to run without speculation where a shared object turns it on."""
+        for number in range(len(self._engines())):
+            self._require_no_inherited_setting(number)
+
     def _require_no_inherited_setting(self, number: int) -> None:
         """Refuse to remove a setting of a shared object, which other services may use."""
         prefill = self._prefill(number)
@@ -276,6 +292,32 @@ class Service:
         for key in ("command", engine.key):
             home.pop(key, None)
         return documents
+
+
+# An annotation of OpenShift AI's runtimes, KServe's tag of a runtime's image, and Kubernetes' recommended label.
+_RELEASES = ("opendatahub.io/runtime-version", "runtimeVersion", "app.kubernetes.io/version")
+
+
+def stated_releases(data: Any) -> tuple[str, ...]:
+    """The texts in data of a manifest that may name an engine's release, the most explicit first."""
+    return tuple(text for key in _RELEASES for text in _texts(data, key))
+
+
+def _texts(data: Any, key: str) -> Iterator[str]:
+    """Every text under a key, at any depth."""
+    if isinstance(data, dict):
+        if isinstance(data.get(key), str):
+            yield data[key]
+        data = list(data.values())
+    if isinstance(data, list):
+        for value in data:
+            yield from _texts(value, key)
+
+
+def _is_runtime(data: dict[str, Any], name: str | None) -> bool:
+    metadata = data.get("metadata")
+    named = isinstance(metadata, dict) and name is not None and metadata.get("name") == name
+    return named and str(data.get("kind")).endswith("ServingRuntime")
 
 
 def _rest(service: Service, number: int) -> tuple[Service, list[list[str]]]:

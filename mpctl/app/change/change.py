@@ -122,7 +122,8 @@ class Change:
     def report_draft(self, console: Console) -> None:
         """Show why the draft was chosen, where the user named none."""
         if self.selection.reason:
-            console.note(f"draft {self.selection.draft}: {self.selection.reason}; --draft names another")
+            other = "; --draft names another" if self.selection.draft else ""
+            console.note(f"draft {self.draft_name}: {self.selection.reason}{other}")
 
 
 def unified(before: str, after: str, names: tuple[str, str]) -> str:
@@ -163,7 +164,9 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     config, method = read_config(request.config), METHODS.get(request.method)
     ask_hub = source.asks_hub and method is not None and method.loads_weights
     kserve = request.staging.kserve_version or (source.kserve_version() if source.stages else None)
-    target = resolve_target(source, listing=request.target_listing, ask_hub=ask_hub, kserve=kserve)
+    target = resolve_target(
+        source, listing=request.target_listing, ask_hub=ask_hub, kserve=kserve, release=request.engine_version
+    )
     selection = select_draft(target, request, config)
     spec, notes = build_spec(request, selection, config)
     pinned = spec.settings.get("revision")

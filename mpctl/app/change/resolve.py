@@ -17,6 +17,7 @@ from mpctl.manifest import Service
 from mpctl.manifest.engine.recognition import use_by_name
 from mpctl.methods import METHODS, Finding, Spec, build, from_config, parse_config
 from mpctl.methods.preflight.known_bad import KnownBad, read_known_bad, shipped_known_bad
+from mpctl.methods.versions import ASCEND, engine_release, parse_version
 from mpctl.platform.checkpoints import Listing, read_checkpoint
 from mpctl.staging.catalogue import Catalogue, Draft, choose
 from mpctl.staging.catalogue_file import read_catalogue, shipped
@@ -97,11 +98,14 @@ class UnchangedService:
         return target_name_of(self.service, facts.name if facts else None)
 
 
-def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None) -> UnchangedService:
+def resolve_target(
+    source: Source, *, listing: str | None, ask_hub: bool, kserve: str | None, release: str | None = None
+) -> UnchangedService:
     """Read the service and the checkpoint of its target: its argument, or the storage that is mounted at that path.
+    ``release``: that of the engine, as the user says.
 
     Raises:
-        InputError: the manifest or the listing cannot be read.
+        InputError: the manifest or the listing cannot be read, or ``release`` is none.
     """
     service = source.service()
     model = source.target_of(service)
@@ -110,7 +114,16 @@ def resolve_target(source: Source, *, listing: str | None, ask_hub: bool, kserve
         model = next((s.uri for s in mounted if model is None or is_below(model, s.mount_path)), model)
     revision = service.command.get("revision")
     checkpoint = read_facts(source, model, listing=listing, ask_hub=ask_hub, revision=revision)
-    return UnchangedService(service, source.engine_version(service), checkpoint, kserve)
+    engine = source.release(service) if release is None else _stated_engine(source.engine_version(service), release)
+    return UnchangedService(service, engine, checkpoint, kserve)
+
+
+def _stated_engine(image: str | None, release: str) -> str | None:
+    """The engine's release as the user says, whatever its image's tag."""
+    engine = engine_release(ASCEND if ASCEND in (image or "") else None, [release])
+    if parse_version(engine) is None:
+        raise InputError(f"{release} is no release of vLLM", field="--engine-version", hint="--engine-version 0.32.0")
+    return engine
 
 
 def is_below(path: str, mount: str) -> bool:

@@ -18,6 +18,7 @@ from mpctl import commands
 from mpctl.app.session.service_status import Status, arm_problems
 from mpctl.errors import Cancelled, InputError, MpctlError
 from mpctl.manifest import Service
+from mpctl.methods.versions import engine_release
 from mpctl.rollout.ledger import lost_history
 from mpctl.rollout.operation import Operation, unfinished_operation, unfinished_refresh, unfinished_retirement
 from mpctl.rollout.plan import Kind
@@ -163,6 +164,19 @@ class Source(ABC):
     @abstractmethod
     def engine_version(self, service: Service) -> str | None:
         """The engine's version or image; None when unknown."""
+
+    def running_release(self) -> str | None:
+        """The release that the serving engine answers; None where none is asked."""
+        return None
+
+    def release(self, service: Service) -> str | None:
+        """The engine's version or image: where its tag names no release, as the serving engine or the manifest says."""
+
+        def stated() -> Iterator[str]:
+            yield self.running_release() or ""
+            yield from service.stated_releases()
+
+        return engine_release(self.engine_version(service), stated())
 
     @abstractmethod
     def target_of(self, service: Service) -> str | None:

@@ -97,6 +97,15 @@ class ClusterSession(Session):
         """The image, whose tag is read as a version: of the manifest, else of the runtime that its pods got it from."""
         return service.image or self.platform.engine_image()
 
+    def running_release(self) -> str | None:
+        """The release that a ready engine answers."""
+        from mpctl.platform.local.meter import release_of
+
+        with suppress(MpctlError):
+            endpoint = self.platform.address(0)
+            return None if endpoint is None else release_of(endpoint)
+        return None
+
     def target_of(self, service: Service) -> str | None:
         """The model that the engine loads, by its argument."""
         return service.model

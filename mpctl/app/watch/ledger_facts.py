@@ -180,7 +180,7 @@ def _fallback(session: Session, last: Operation, replaced: Spec) -> Fallback:
 def _known_bad(session: Session) -> tuple[Finding, ...]:
     service = session.service()
     target = session.model_facts(session.target_of(service))
-    return running_findings(service, engine_version=session.engine_version(service), target=target)
+    return running_findings(service, engine_version=session.release(service), target=target)
 
 
 def _speculates(spec: Spec | None) -> bool:

@@ -48,7 +48,10 @@ def run(source: Source, request: PlanRequest, progress: Callable[[str], None] = 
     Raises:
         InputError: the request cannot be used.
     """
-    target = resolve_target(source, listing=request.speculation.target_listing, ask_hub=False, kserve=None)
+    asked = request.speculation
+    target = resolve_target(
+        source, listing=asked.target_listing, ask_hub=False, kserve=None, release=asked.engine_version
+    )
     methods = request.methods if request.methods != ("all",) else _all_methods(request, target.model)
     planner = Planner(source, request, target, methods)
     plans: list[MethodPlan] = []

@@ -39,6 +39,9 @@ PIPELINE = ("--pipeline-parallel-size", "-pp")
 _FAST_PREFILL = "--kv-sharing-fast-prefill"
 _CONNECTOR = "--kv-transfer-config"
 _ANY_HASH = re.compile(r"""enforce_handshake_compat["']?\s*[:\s]\s*(?:false|0)""")
+# Flags by which engines before one JSON argument speculate (vLLM PR #14434).
+_FLAGS_GONE: Version = (0, 8, 3)
+_TURN_ON = ("--speculative-model", "--num-speculative-tokens")
 _DRAFT_TP = "draft_tensor_parallel_size"
 _VLLM = "vLLM 0.32.0, vllm/config/vllm.py"
 # Largest K that was best at this concurrency or above, in six published series on H100 (Ruiz logs).
@@ -125,10 +128,26 @@ def _key_too_new(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
 
 
 def _removed_flags(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
-    """A flag the engine no longer has makes it exit at start-up."""
+    """A flag the engine no longer has makes it exit at start-up; an engine that still has it speculates."""
     gone = removed_flags(facts.argv or ())
-    listed = "; ".join(f"{entry.name} (gone since {entry.since}, use {entry.replacement})" for entry in gone)
-    return ("warn" if spec.is_none else "refuse", f"the command line carries {listed}") if gone else None
+    if not gone:
+        return None
+    version = parse_version(facts.engine_version)
+    turns_on = [entry for entry in gone if entry.name in _TURN_ON]
+    if turns_on and (version is None or version < _FLAGS_GONE):
+        lines = ", ".join(f"{entry.name}{_line_of(entry.name, facts)}" for entry in turns_on)
+        engine = "an engine before 0.8.3" if version is None else f"vLLM {show(version)}"
+        reason = f"{engine} speculates by {lines}, a later one does not start with them"
+        return "refuse", reason, "remove these flags and their values by hand"
+    listed = "; ".join(
+        f"{entry.name}{_line_of(entry.name, facts)} (gone since {entry.since}, use {entry.replacement})"
+        for entry in gone
+    )
+    return "warn" if spec.is_none else "refuse", f"the command line carries {listed}"
+
+
+def _line_of(flag: str, facts: ServiceFacts) -> str:
+    return f" in line {facts.lines[flag]}" if flag in facts.lines else ""
 
 
 def _only_on_v1(spec: Spec) -> bool:
@@ -298,6 +317,20 @@ RULES = (
         todo="take it from a Secret: env: [{name: NAME, valueFrom: {secretKeyRef: {name: SECRET, key: KEY}}}]",
         applies=lambda spec: True,
     ),
+    # vLLM reads speculators_config of the served model, serves the verifier and speculates, whatever the flags say.
+    PreflightRule(
+        "target-speculates",
+        Fires(
+            "refuse",
+            "the served model is a speculators checkpoint: the engine serves {facts.target.verifier} in its place and "
+            "speculates with its head, whatever --speculative-config says",
+            lambda spec, facts: facts.target.verifier,
+        ),
+        source="vLLM 0.11.0 to 0.32.0, maybe_override_with_speculators",
+        todo="serve the verifier itself with --model, and name the head with --draft",
+        needs=("target.verifier",),
+        applies=lambda spec: True,
+    ),
     # Only methods whose needs and losses are known are rolled out.
     PreflightRule(
         "unmanaged-method",
@@ -333,7 +366,7 @@ RULES = (
         "engine-version-unknown",
         _engine_version_unknown,
         source="first and last releases of the methods: docs/reference/methods.md",
-        todo="pin the image by a tag with vLLM's version",
+        todo="pin the image by a tag with vLLM's version, or name it with --engine-version",
         asks=("engine_version",),
     ),
     PreflightRule(
@@ -347,7 +380,7 @@ RULES = (
     PreflightRule(
         "removed-flags",
         _removed_flags,
-        source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags",
+        source="vLLM PR #14434, PR #15466: one JSON argument replaced the flags; AIBrix 0.8.0's templates write them",
         todo="remove them; `mpctl` writes --speculative-config",
         needs=("argv",),
         applies=lambda spec: True,

@@ -20,7 +20,7 @@ from mpctl.methods.preflight.engine_rules import PIPELINE, config_text, flag_val
 from mpctl.methods.preflight.preflight_rule import Finding, ServiceFacts, Severity, ordered
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
-from mpctl.methods.versions import Version, parse_version, show
+from mpctl.methods.versions import ASCEND, Version, parse_version, show
 from mpctl.yaml_lines import Node, document
 
 # How sure a feature is in use: "default" where the engine chooses, and the choice depends on model and release.
@@ -29,7 +29,7 @@ Feature = Callable[[Spec, ServiceFacts], FeatureUse]
 PREFIX = "known-bad-"  # of a finding, before the id of its row
 # The releases' source was read, the thread names the release, only the date of a merge is known, or nothing.
 Evidence = Literal["source", "thread", "merge-date", "unknown"]
-_OWN_ENGINE, _ASCEND = "vllm", "vllm-ascend"  # the other is a plugin of vLLM with images of its own
+_OWN_ENGINE = "vllm"
 _V2_DEFAULT: Version = (0, 29, 0)  # Model Runner V2 serves by default
 _TODO = "use another method, or an engine release outside the range"
 
@@ -188,6 +188,10 @@ class KnownBadRow:
     confidence: str
     todo: str
 
+    def may_fail_in(self, version: Version) -> bool:
+        """Return whether a release is neither older than the fault nor has the fix."""
+        return not ((self.first and version < self.first) or (self.fixed and version >= self.fixed))
+
     @property
     def releases(self) -> str:
         """The range in words, such as ``0.18.1 to 0.28.0, fixed by 0.32.0``."""
@@ -210,9 +214,9 @@ class KnownBad:
     file: str
 
     def findings(self, spec: Spec, facts: ServiceFacts) -> tuple[Finding, ...]:
-        """The rows that a spec on this service falls into; none where the engine's release is unknown."""
+        """The rows that a spec on this service falls into; those of every release where the engine's is unknown."""
         version = parse_version(facts.engine_version)
-        if spec.is_none or version is None:
+        if spec.is_none:
             return ()
         rated = ((row, self._severity(row, spec, facts, version)) for row in self.rows)
         return ordered(self._finding(row, severity, version) for row, severity in rated if severity is not None)
@@ -226,11 +230,11 @@ class KnownBad:
         missing += ["target.family"] if all(facts.value(name) is None for name in names) else []
         return (f"known-bad: checked in part, unknown: {', '.join(missing)}",) if missing else ()
 
-    def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version) -> Severity | None:
+    def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version | None) -> Severity | None:
         """Return how much a row says against the spec; None outside of it."""
         if row.engine != _engine(facts) or (row.methods and spec.method not in row.methods):
             return None
-        if (row.first and version < row.first) or (row.fixed and version >= row.fixed):
+        if version is not None and not row.may_fail_in(version):
             return None
         if row.models and not any(self._is_model(name, facts) for name in row.models):
             return None
@@ -240,7 +244,7 @@ class KnownBad:
             return None
         if any(_feature(text)(spec, facts) == "on" for text in row.unless):
             return None
-        reported = row.first is not None and row.seen is not None and version <= row.seen
+        reported = row.first is not None and row.seen is not None and version is not None and version <= row.seen
         reported = reported and row.established in ("source", "thread")
         sure = row.confidence == "high" and reported and "default" not in uses and not row.requests
         return "refuse" if sure else "warn"
@@ -255,9 +259,11 @@ class KnownBad:
         described = facts.target.family or facts.target.name
         return described is not None and re.search(self.models[name], described, re.IGNORECASE) is not None
 
-    def _finding(self, row: KnownBadRow, severity: Severity, version: Version) -> Finding:
+    def _finding(self, row: KnownBadRow, severity: Severity, version: Version | None) -> Finding:
         when = f" when requests bring {row.requests}" if row.requests else ""
-        reason = f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
+        reason = f"the engine's release is unknown; fails in {row.releases}{when}: {row.effect}"
+        if version is not None:
+            reason = f"known to fail{when} ({row.releases}; the engine is {show(version)}): {row.effect}"
         return Finding(f"{PREFIX}{row.id}", severity, reason, f"{row.thread}; {self.file} of {self.date}", row.todo)
 
 
@@ -266,7 +272,7 @@ _RECURRENT = {"gdn": "gdn", "mamba2": "mamba2", "zamba": "mamba2"}
 
 
 def _engine(facts: ServiceFacts) -> str:
-    return _ASCEND if _ASCEND in (facts.engine_version or "") else _OWN_ENGINE
+    return ASCEND if ASCEND in (facts.engine_version or "") else _OWN_ENGINE
 
 
 def _feature(text: str) -> Feature:

@@ -7,8 +7,8 @@ without a fact, but more with it, ``asks`` for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Literal
 
@@ -59,6 +59,8 @@ class CheckpointFacts:
     recurrent: str | None = None  # "gdn", "mamba2" or "kda" layers in addition to attention; "none" without any
     mtp_layers: int | None = None  # layers of its own that draft, 0 where the configuration names none
     rope_theta: float | None = None  # base of the rotary positions
+    mrope: bool | None = None  # rotary positions of several dimensions (mrope_section)
+    verifier: str | None = None  # the model that a speculators checkpoint is to serve; empty where it is none
     # Of a draft:
     draft_kind: str | None = None  # the ``checkpoint`` of a method's row
     draft_vocab: int | None = None  # number of tokens that a head may propose
@@ -97,6 +99,7 @@ class ServiceFacts:
     prefill_ends: tuple[KvEnd, ...] = ()  # those that fill its prompts, and get the same setting
     uses_storage_uris: bool | None = None
     argv: tuple[str, ...] | None = None  # the engine's command line
+    lines: Mapping[str, int] = field(default_factory=dict)  # of its flags in the manifest
     plain_secrets: tuple[str, ...] = ()  # variables and flags with a secret in plain text
     concurrency: int | None = None
 

@@ -156,14 +156,13 @@ class LocalMeter:
         Raises:
             CounterError: /metrics does not answer.
         """
-        version = _get_json(endpoint, "/version").get("version")
         model = next(iter(served_models(endpoint).values()), {})
         root, context = model.get("root"), model.get("max_model_len")
         metrics = _metrics(endpoint)
         pool = _POOL.search(metrics)
         here = is_here(endpoint) and not self._forwarded
         return EngineFacts(
-            engine_version=str(version or ""),
+            engine_version=release_of(endpoint),
             model=str(root or endpoint.model),
             device=device() if here else "",
             model_digest=model_digest(str(root), self._cwd) if root and here else "",
@@ -208,6 +207,11 @@ def served_models(endpoint: Endpoint) -> dict[str, dict[str, Any]]:
     listed = _get_json(endpoint, "/v1/models").get("data")
     records = listed if isinstance(listed, list) else []
     return {str(record.get("id")): record for record in records if isinstance(record, dict)}
+
+
+def release_of(endpoint: Endpoint) -> str:
+    """Return the engine's release as it answers; empty without an answer."""
+    return str(_get_json(endpoint, "/version").get("version") or "")
 
 
 def read_counters(endpoint: Endpoint) -> Counters:

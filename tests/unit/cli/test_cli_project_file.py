@@ -22,7 +22,7 @@ target
 image staging_image trainer trainer_image vllm secret token_secret key public_key sign_with webhook
 webhook_secret watch_policy policy known_bad ignore cluster_id accept_difference accept_downtime allow_in_job
 admission_policy deployments drafts draft_listing target_listing draft_size dataset tokenizer file fidelity bake max_age
-offline force yes exact allow_from
+offline force yes exact allow_from engine_version
 measure_on measure_limit mirror traffic_steps step_duration users_share users_window
 apply arm bundle calls cell claim client deadline disk dry_run history keep lifeline made_with measure once orphans
 output_file publish registry revision run shared shared_runtime show_secrets staging_mode steps storage_class tail

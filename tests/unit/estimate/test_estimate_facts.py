@@ -203,6 +203,8 @@ def test_a_plain_checkpoint():
         mask_token=False,
         dtype="bfloat16",
         no_text="",
+        mrope=False,
+        verifier="",
     )
 
 

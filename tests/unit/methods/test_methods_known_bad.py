@@ -218,9 +218,12 @@ def test_prefix_caching_by_default_warns_where_the_flag_refuses() -> None:
     assert "known-bad-kb06" not in {finding.id for finding in known_bad.findings(spec, switched_off)}
 
 
-def test_an_unknown_release_or_model_is_no_finding_but_a_line_of_what_was_not_checked() -> None:
+def test_an_unknown_release_warns_of_every_row_of_the_model_and_says_what_was_not_checked() -> None:
     spec, known_bad = build("ngram")[0], shipped_known_bad()
-    assert known_bad.findings(spec, ServiceFacts(target=CheckpointFacts("Qwen/Qwen3.6-27B"), prefix_caching=True)) == ()
+    found = known_bad.findings(spec, ServiceFacts(target=CheckpointFacts("Qwen/Qwen3.6-27B"), prefix_caching=True))
+    assert {finding.severity for finding in found} == {"warn"}
+    assert {"known-bad-kb01", "known-bad-kb05"} <= {finding.id for finding in found}
+    assert all(finding.reason.startswith("the engine's release is unknown; fails in ") for finding in found)
     unchecked = known_bad.unchecked(spec, ServiceFacts())
     assert unchecked == ("known-bad: checked in part, unknown: engine_version, target.family",)
 

@@ -28,7 +28,10 @@ def test_no_facts_no_refusal_and_many_unknowns():
 def test_nothing_is_asked_for_what_does_not_apply():
     lines = unknowns(build("ngram")[0], ServiceFacts())
     assert not any("draft" in line.partition(":")[0] for line in lines)
-    assert unknowns(from_config(None), ServiceFacts()) == ("removed-flags: not checked, unknown: argv",)
+    assert unknowns(from_config(None), ServiceFacts()) == (
+        "target-speculates: not checked, unknown: target.verifier",
+        "removed-flags: not checked, unknown: argv",
+    )
 
 
 def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
@@ -59,6 +62,7 @@ def test_everything_known_and_right_leaves_nothing_to_refuse_or_warn():
             added_tokens_digest="a",
             template_digest="c",
             rope_theta=1e6,
+            verifier="",
         ),
         draft=CheckpointFacts(
             draft_kind="eagle3",

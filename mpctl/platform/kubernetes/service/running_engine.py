@@ -75,6 +75,8 @@ def edited(
     before = read_service(isvc, runtime)
     if edit is not None:
         before = edit(before)
+    if config is None:
+        before.require_removable()
     after = before.with_speculation(config).to_yaml()
     text = after.removesuffix(_runtime_text(runtime))
     predictor = shape_of(isvc).pod_of(isvc)

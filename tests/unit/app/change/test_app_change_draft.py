@@ -39,7 +39,7 @@ def test_a_target_is_read_from_where_its_storage_comes_from(args, uri, found):
         def model_facts(self, name):
             names.append(name)
 
-        def engine_version(self, service):
+        def release(self, service):
             return None
 
     resolve_target(Live(), listing=None, ask_hub=False, kserve=None)

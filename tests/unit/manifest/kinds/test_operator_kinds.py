@@ -163,7 +163,7 @@ def test_any_setting_goes_in_and_out(kind, lines, config, newline, before):
 def test_what_the_operator_makes_of_fields_is_known_to_the_checks():
     facts = facts_of(load_one(FORMS["VLLMRuntime"].with_words(LINES["block"]), None))
     assert (facts.served_context, facts.tensor_parallel, facts.prefix_caching) == (4096, 2, True)
-    assert facts.target_name == "Qwen/Qwen3-8B"
+    assert facts.target.name == "Qwen/Qwen3-8B"
 
 
 SCRIPT = """\
