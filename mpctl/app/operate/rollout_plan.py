@@ -19,6 +19,7 @@ from mpctl.estimate import target_name_of
 from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.counters import Counters
 from mpctl.experiment.prompt_files import asks_for_more_than_a_text
+from mpctl.experiment.run import Run
 from mpctl.experiment.users import Placement, UserLoad, answered, earlier_rate, user_load
 from mpctl.experiment.workload import Workload
 from mpctl.gate.policy import Policy
@@ -38,7 +39,7 @@ BAKE_S = 600.0  # long enough for a few thousand requests of a busy service
 ROLLING = "as any rolling update"
 _WINDOW_S = 5.0  # where the counters since the start tell users already
 _START_S, _ANSWER_S = 60.0, 8.0  # of an engine and of an answer that nobody measured
-_WARM_UPS = 1.25  # requests sent per recorded one: warm-ups and probes are not recorded
+_WARM_UPS = 1.25  # requests sent per timed one: warm-ups and probes are not recorded
 
 
 @dataclass(frozen=True)
@@ -392,18 +393,27 @@ def _counters(session: Session, wanted: Placement | None) -> Mapping[str, Counte
 
 
 def _sent(session: Session, engines: Mapping[str, Counters]) -> float:
-    """Requests that mpctl sent to the engines since the first of them started, as far as they are recorded."""
+    """Requests that mpctl sent to the engines since the first of them started, as far as they are recorded. An
+    operation counts if it ended after that: a promoted candidate started in the middle of its own rollout."""
     started = min((c.started for c in engines.values() if c.started is not None), default=None)
     if started is None or not answered(engines):
         return 0.0
-    total = 0
+    total = 0.0
     for operation, finished in finished_runs(session, without_rounds=True):
-        if datetime.fromisoformat(operation.opened_at).timestamp() < started:
+        if datetime.fromisoformat(operation.closed_at or operation.opened_at).timestamp() < started:
             break
-        run = finished.run
-        total += max((sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0)
-        total += run.answers.requests + run.answers.scored if run.answers else 0
-    return _WARM_UPS * total
+        total += _recorded_requests(finished.run)
+    return total
+
+
+def _recorded_requests(run: Run) -> float:
+    """Requests to one arm of a measurement: timed ones with their warm-ups, answers that were compared and scored, and
+    the untimed ones before the rounds."""
+    timed = max((sum(len(b.samples) for b in run.blocks if b.arm == arm) for arm in run.arms), default=0)
+    compared = run.answers.requests if run.answers else 0
+    untimed = sum(max(burst.requests - compared, 0) for burst in run.bursts.values())  # each counts the compared, too
+    scored = sum(check.scored for check in (run.answers, run.round_answers) if check)
+    return _WARM_UPS * timed + compared + untimed + scored
 
 
 def _require_limits(policy: Policy, users: UserLoad) -> None:

@@ -277,3 +277,30 @@ def die_after(session, entries):
             raise Crash(where)
 
     session.memory.watch = watch
+
+
+class Unused(MemorySession):
+    """A service that no one uses; its baseline engine is old, and counts every request that mpctl sends to it."""
+
+    def __init__(self, **given):
+        super().__init__(**given)
+        self.started = self.clock.now().timestamp() - 600.0
+        self.memory.room = 2
+
+    def counters(self):
+        meter, text = self.memory.context.meter, self.memory.disk.text
+        own = sum(manifest == text for manifest, _ in meter.sent)
+        own += sum(count for manifest, count, _ in (*meter.asked, *meter.scored) if manifest == text)
+        read = super().counters()
+        engines = {name: replace(pod, latency_count=own, started=self.started) for name, pod in read.engines.items()}
+        return EngineCounters(engines, {}, 1)
+
+
+def test_what_earlier_rollouts_sent_is_not_taken_for_users():
+    """The untimed requests before the rounds were taken for users', so a second rollout asked for a third engine."""
+    session = Unused(seconds=0.5)  # slower than the baseline, so that this one gets the requests of all three
+    for _ in range(3):
+        outcome = rollout.run(session, request())
+        assert outcome.operation.ending is Ending.REJECTED
+        assert outcome.operation.plan.placement is Placement.SERVICE
+    assert sum(count for _, count, _ in session.memory.context.meter.asked) > 100
