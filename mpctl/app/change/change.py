@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
-from typing import Any
 
 from mpctl import annex, commands
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
@@ -181,19 +180,38 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
-    before: dict[str, Any] | None = target.service.speculation()
+    old_spec = from_config(target.service.speculation())
+    old_text, new_text = source.text(), source.with_speculation(staged.spec.config(), staged.edit)
+    if new_text == old_text:
+        _require_kept(source, staged.spec, old_spec)
     return Change(
         target=target,
-        old_text=source.text(),
-        new_text=source.with_speculation(staged.spec.config(), staged.edit),
+        old_text=old_text,
+        new_text=new_text,
         spec=staged.spec,
-        old_spec=from_config(before),
+        old_spec=old_spec,
         preflight=preflight,
         checked=preflight.check(),
         staging=staged.plan,
         selection=replace(selection, draft=spec.draft),
         ignored=request.ignored,
         draft_shape=draft.facts.shape if draft.facts else None,
+    )
+
+
+def _require_kept(source: Source, spec: Spec, old_spec: Spec) -> None:
+    """Refuse a change of which nothing is left in the manifest.
+
+    Raises:
+        Refused: the manifest would stay as it is, although it has another spec.
+    """
+    if spec.is_none or spec.config() == old_spec.config():
+        return
+    webhooks = commands.kubectl("get", "mutatingwebhookconfigurations")
+    raise Refused(
+        f"{source.name}: the API server drops the change to {spec.describe()}: its dry run stores the manifest with "
+        f"{old_spec.describe()}, as it is now",
+        hint=f"a webhook or policy owns the engine's arguments: '{webhooks}' lists webhooks; change them there",
     )
 
 

@@ -1,10 +1,11 @@
-"""The GPU is read from where the engine runs, when a rule decides by it and nobody named it."""
+"""Facts of the cluster that a change needs: the GPU where a rule decides by it, and what a dry run stores."""
 
 import pytest
 from session import MemorySession
 
 from mpctl.app.change.change import prepare
-from mpctl.app.requests import SpeculationRequest
+from mpctl.app.operate import rollout
+from mpctl.app.requests import RolloutRequest, SpeculationRequest
 from mpctl.errors import Refused
 from mpctl.estimate.shape import find_gpu
 from mpctl.lab.plan import service_plan
@@ -79,3 +80,18 @@ def test_a_key_that_the_engine_exits_on_is_refused():
     assert [finding.id for finding in change.refusals] == ["unknown-key"]
     speculation_request = SpeculationRequest("ngram", settings=("num_speculative_token=3",), ignored=("unknown-key",))
     assert prepare(MemorySession(), speculation_request).refusals == ()
+
+
+class Dropping(MemorySession):
+    """A cluster whose webhook owns the engine's arguments: the dry run answers with the manifest as it is."""
+
+    def with_speculation(self, config, edit=None):
+        return self.text()
+
+
+def test_a_change_that_the_api_server_drops_is_refused_and_not_taken_for_done():
+    session = Dropping()
+    with pytest.raises(Refused, match=r"the API server drops the change to ngram .* with none, as it is now") as refused:
+        rollout.run(session, RolloutRequest(SpeculationRequest("ngram")))
+    assert "kubectl get mutatingwebhookconfigurations" in refused.value.hint
+    assert not session.memory.disk.ledger
