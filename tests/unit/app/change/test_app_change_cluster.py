@@ -91,7 +91,8 @@ class Dropping(MemorySession):
 
 def test_a_change_that_the_api_server_drops_is_refused_and_not_taken_for_done():
     session = Dropping()
-    with pytest.raises(Refused, match=r"the API server drops the change to ngram .* with none, as it is now") as refused:
+    dropped = r"the API server drops the change to ngram .* with none, as it is now"
+    with pytest.raises(Refused, match=dropped) as refused:
         rollout.run(session, RolloutRequest(SpeculationRequest("ngram")))
     assert "kubectl get mutatingwebhookconfigurations" in refused.value.hint
     assert not session.memory.disk.ledger
