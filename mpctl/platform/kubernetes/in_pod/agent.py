@@ -40,6 +40,7 @@ from urllib.parse import parse_qs, urlsplit
 from stream import LoadTarget, send_block  # type: ignore[import-not-found,unused-ignore]
 
 REQUEST_BYTES = 64 * 2**20  # prompts of one block
+REFUSED_BYTES = 64 * 2**10  # read of a request that is refused
 ANSWER_BYTES = 16 * 2**20
 METRICS_BYTES = 2 * 2**20
 KEPT_BYTES = 128 * 2**20  # compressed; the pod may use 4 GiB
@@ -228,6 +229,9 @@ class AgentHandler(BaseHTTPRequestHandler):
         if hmac.compare_digest(hashlib.sha256(sent.encode()).hexdigest(), self.owner):
             self.blocks.used = time.monotonic()
             return True
+        length = self.headers.get("Content-Length") or "0"
+        if length.isascii() and length.isdecimal():  # an unread body resets the connection before the answer arrives
+            self.rfile.read(min(int(length), REFUSED_BYTES))
         self._respond(403, {"error": "this load client belongs to another command"})
         return False
 
