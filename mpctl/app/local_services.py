@@ -58,7 +58,7 @@ def up(place: Place, console: Console, request: LocalUpRequest) -> LocalService:
     check_model(manifest.service, manifest.directory)
     python, lifeline = python_of(request.vllm), _lifeline(request.lifeline_pid)
     session = LocalSession(manifest.namespace, manifest.service.name, console)
-    existed = session.platform.exists()
+    existed = session.platform.live_text() is not None
     if request.port and not existed:
         check_port(request.port)  # before anything of the service is written
     with session.store.lease("local up"):

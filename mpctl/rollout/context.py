@@ -9,7 +9,7 @@ from mpctl import commands
 from mpctl.experiment.answers import BaselineAnswers
 from mpctl.experiment.prompt_files import Prompt, built_in_prompts
 from mpctl.experiment.round_answers import RoundAnswers
-from mpctl.rollout.ports import Clock, Meter, Platform, Progress, Router, Scaler, Store
+from mpctl.rollout.ports import Clock, Engines, Meter, Platform, Progress, Router, Scaler, Store
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,11 @@ class Context:
             return self.prompts[name]
         built_in = built_in_prompts(name)
         return None if built_in is None else built_in[0]
+
+    @property
+    def engines(self) -> Engines:
+        """The engines of the service, by arm."""
+        return self.platform.engines
 
     @property
     def scaler(self) -> Scaler:

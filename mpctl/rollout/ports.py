@@ -249,12 +249,41 @@ class Router(Protocol):
         """Start a retained baseline with as many engines as the service, without traffic."""
 
 
+class Engines(Protocol):
+    """The engines of a service, by arm."""
+
+    def start(self, arm: Arm) -> None:
+        """Start ``arm`` side by side with the serving one, without traffic; a copy of the serving one, too."""
+
+    def stop(self, arm: Arm) -> None:
+        """Stop this arm alone, which does not serve; no-op when it does not exist."""
+
+    def stop_all_except(self, arm: Arm) -> None:
+        """Stop every other arm."""
+
+    def state(self, arm: Arm) -> ArmState:
+        """The state of an arm; phase ABSENT for an unknown arm."""
+
+    def describe_failure(self, arm: Arm) -> str:
+        """The engine's own last words, for an error message."""
+
+    def device(self, arm: Arm) -> str:
+        """Return the name of the GPU that an arm runs on; empty where it is unknown."""
+
+    def lost_pods(self) -> tuple[str, ...]:
+        """Describe how the pods that were measured last ended, where somebody else ended them."""
+
+
 class Platform(Protocol):
     """The platform that runs a service. Errors are those of ``mpctl.errors``."""
 
     name: str
     replaces_pods_itself: bool
     """True when writing an arm as the service replaces the serving pods by itself, without a second arm."""
+
+    @property
+    def engines(self) -> Engines:
+        """The engines that run the service and its other arms."""
 
     @property
     def scaler(self) -> Scaler | None:
@@ -285,9 +314,6 @@ class Platform(Protocol):
 
     def retained_baseline(self) -> RetainedBaseline | None:
         """The retained baseline, which one write can give the traffic back; None without one."""
-
-    def start(self, arm: Arm) -> None:
-        """Start ``arm`` side by side with the serving one, without traffic; a copy of the serving one, too."""
 
     def replace(self, arm: Arm, *, expect: tuple[Arm, ...], downtime: bool) -> None:
         """Run ``arm`` in the place of the serving one. ``expect``: as with :meth:`promote`.
@@ -322,12 +348,6 @@ class Platform(Protocol):
         ``known``: the arms whose manifests may be live; ``scaling``: the autoscaler as an operation recorded it.
         """
 
-    def device(self, arm: Arm) -> str:
-        """Return the name of the GPU that an arm runs on; empty where it is unknown."""
-
-    def lost_pods(self) -> tuple[str, ...]:
-        """Describe how the pods that were measured last ended, where somebody else ended them."""
-
     def settled_text(self, text: str, known: tuple[str, ...]) -> str:
         """A live manifest without what an operation sets for its duration. ``known``: manifests of the operation."""
 
@@ -343,18 +363,6 @@ class Platform(Protocol):
     def address(self, turn: int) -> Endpoint | None:
         """The endpoint that users send requests to, or the engine whose ``turn`` it is where that cannot be reached
         from here; None where no engine serves."""
-
-    def stop_all_except(self, arm: Arm) -> None:
-        """Stop every other arm."""
-
-    def stop(self, arm: Arm) -> None:
-        """Stop this arm alone, which does not serve; no-op when it does not exist."""
-
-    def state(self, arm: Arm) -> ArmState:
-        """The state of an arm; phase ABSENT for an unknown arm."""
-
-    def describe_failure(self, arm: Arm) -> str:
-        """The engine's own last words, for an error message."""
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ def spec_served(state: ArmState) -> Spec | None:
 
 def live_spec(platform: Platform) -> Spec | None:
     """The speculation of the live service by its engine's own arguments; None where none can be read."""
-    return spec_served(platform.state(Arm(platform.read().text)))
+    return spec_served(platform.engines.state(Arm(platform.read().text)))
 
 
 def require_restored(context: Context, operation: Operation) -> RestoredService:
@@ -164,7 +164,7 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
             f"{operation.id} restored revision {number}, but service {live.name} was changed since",
             hint=f"{live.command('diff')} shows the change; the same command again restores it",
         )
-    serving = spec_served(context.platform.state(Arm(live.text)))
+    serving = spec_served(context.engines.state(Arm(live.text)))
     if serving is None:
         raise MpctlError(
             f"{operation.id} restored revision {number}, but no engine of {live.name} can confirm it",

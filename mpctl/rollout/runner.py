@@ -169,7 +169,7 @@ def _foreign_cause(context: Context, operation: Operation, step: str) -> str | N
         change = context.platform.describe_foreign_change(plan.arms, scaling)
         if change is not None or step != _MEASURE or plan.placement is Placement.TURNS:
             return change  # other steps and turns end pods themselves
-        return "; ".join(context.platform.lost_pods()) or None
+        return "; ".join(context.engines.lost_pods()) or None
     except MpctlError:
         return None
 

@@ -128,7 +128,7 @@ class LocalRig:
         """Return whether the serving engine is ready."""
         desired = self._platform.desired()
         arm = desired.arms.get(desired.route)
-        return arm is not None and self._platform.state(Arm(arm.manifest)).phase is Phase.READY
+        return arm is not None and self._platform.engines.state(Arm(arm.manifest)).phase is Phase.READY
 
 
 def rig_of(session: Session) -> LocalRig:

@@ -196,19 +196,19 @@ def running(session: Session, context: Context, arm: Arm, timeout_s: float) -> I
         require_no_retained(session)  # a rollout may have ended since the first check
         record = f"started-{arm.id}"
         begun = session.store.load("bench", record) or {}
-        ours = context.platform.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
+        ours = context.engines.state(arm).phase is Phase.ABSENT or bool(begun.get("running"))
         try:
             if ours:  # recorded first: after a kill the next command stops the engine
                 session.store.save("bench", record, {"running": True})
             session.console.step("start", "starting the candidate side by side with the serving engine")
-            context.platform.start(arm)
+            context.engines.start(arm)
             context.meter.prepare()
             await_ready(context, arm, timeout_s, name="the candidate")
             yield
         finally:
             if ours:
                 session.console.step("stop", "stopping the candidate")
-                context.platform.stop(arm)
+                context.engines.stop(arm)
                 session.store.save("bench", record, {"running": False})
 
 
@@ -258,7 +258,7 @@ def _serving_engine(session: Session) -> MeasuredEngine:
         MpctlError: the service does not answer.
     """
     live = session.platform.read()
-    state = session.platform.state(Arm(live.text))
+    state = session.platform.engines.state(Arm(live.text))
     if state.endpoint is None:
         raise MpctlError(
             f"{session.title} does not answer: {state.message or state.phase.value}", hint=session.command("status")

@@ -28,6 +28,9 @@ from mpctl.app.session.service_status import Leftover, Status
 from mpctl.errors import Cancelled, InputError, MpctlError, NotPermitted
 from mpctl.estimate.shape import find_gpu
 from mpctl.manifest import Service
+from mpctl.manifest.merge.differences import holds_draft, storage_of
+from mpctl.manifest.merge.three_way import with_recorded_storage
+from mpctl.manifest.text.yaml_tree import dump
 from mpctl.methods import Finding, from_config, parse_version
 from mpctl.platform.kubernetes.api.api_client import Client
 from mpctl.platform.kubernetes.api.connection import connect
@@ -41,9 +44,13 @@ from mpctl.platform.kubernetes.api.listing import ListingClient
 from mpctl.platform.kubernetes.api.names import CANDIDATE_SUFFIX, COPY_SUFFIX, LEDGER, PART_LABEL, service_of_ledger
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
+from mpctl.platform.kubernetes.gpu_capacity import gpu_product
 from mpctl.platform.kubernetes.object_store import KubernetesStore
+from mpctl.platform.kubernetes.service.conditions import unmet_conditions
 from mpctl.platform.kubernetes.service.fence import fence
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION, object_of
+from mpctl.platform.kubernetes.service.preconditions import request_path_findings
+from mpctl.platform.kubernetes.service.running_engine import edited, read_service, speculation_of
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.rollout.operation import unfinished_operation
 
@@ -85,17 +92,26 @@ class ClusterSession(Session):
 
     def service(self) -> Service:
         """The live service, with the arguments of its runtime."""
-        return self.platform.service()
+        return read_service(*self._layers())
+
+    def _layers(self) -> tuple[Json, Json | None]:
+        """The live service, and what KServe merges below it."""
+        isvc = self.platform.live.require()
+        return isvc, shape_of(isvc).read_layers(self.client, isvc, self.namespace)
 
     def with_speculation(self, config: dict[str, Any] | None, edit: Edit | None = None) -> str:
-        """The manifest with another setting, as the server would store it."""
-        return self.platform.with_speculation(
-            config, edit, recorded=lambda: [revision.text for revision in self.store.revisions()]
-        )
+        """The manifest with another setting, from a dry run: it includes the webhooks' additions, and admission refuses
+        before anything is changed. Recorded manifests are read when a staged draft leaves."""
+        isvc, layers = self._layers()
+        text = edited(isvc, layers, config, edit)
+        if holds_draft(storage_of(isvc)) and not holds_draft(storage_of(record := object_of(text))):
+            revisions = self.store.revisions()
+            text = dump(with_recorded_storage(record, (object_of(revision.text) for revision in revisions)))
+        return self.platform.live.dry_run_text(text, isvc)
 
     def engine_version(self, service: Service) -> str | None:
         """The image, whose tag is read as a version: of the manifest, else of the runtime that its pods got it from."""
-        return service.image or self.platform.engine_image()
+        return service.image or self.platform.workload().engine_image
 
     def running_release(self) -> str | None:
         """The release that a ready engine answers."""
@@ -121,7 +137,11 @@ class ClusterSession(Session):
 
     def absence(self) -> InputError | None:
         """Why the service is not found: it was deleted, or the definition of its kind was removed."""
-        return self.platform.absence()
+        try:
+            self.platform.live.require()
+        except InputError as error:
+            return error
+        return None
 
     def kserve_version(self) -> str | None:
         """Return the tag of the KServe controller's image; None if it may not be read."""
@@ -148,29 +168,29 @@ class ClusterSession(Session):
 
     @cached_property
     def _gpu(self) -> str | None:
-        gpu = find_gpu(self.platform.gpu_product())
+        gpu = find_gpu(gpu_product(self.client, self.platform.workload().nodes))
         return None if gpu is None else gpu.name
 
     def path_findings(self) -> tuple[Finding, ...]:
         """Warnings of the routes to the live service and of its pods."""
-        return self.platform.path_findings()
+        return request_path_findings(self.client, self.platform.live.require(), self.platform.reader.resource)
 
     def start_s(self) -> float | None:
         """Start time of an engine, measured on the pods that serve now."""
-        return self.platform.cold_start_s()
+        return self.platform.workload().cold_start_s
 
     def ready_timeout_s(self, asked: float | None) -> float:
         """``asked``, else three times the start of the pods that serve now, at least ten minutes: the next
         node may have to fetch image and weights that theirs had, and a draft is loaded beside the model.
         """
-        measured = None if asked is not None else self.platform.cold_start_s()
+        measured = None if asked is not None else self.start_s()
         return super().ready_timeout_s(asked) if measured is None else max(READY_S, _START_FACTOR * measured)
 
     def ownership_warning(self, *, force: bool) -> str | None:
         """Argo CD, Flux, Helm and the like leave traces on what they write."""
         from mpctl.platform.kubernetes.api.objects import require_unowned
 
-        return require_unowned(self.platform.isvc(), force=force)
+        return require_unowned(self.platform.live.require(), force=force)
 
     def close(self) -> None:
         """End port-forwards."""
@@ -178,20 +198,21 @@ class ClusterSession(Session):
 
     def counters(self) -> EngineCounters:
         """Read the counters of every ready pod."""
-        reader = self.platform.reader
-        workload = reader.workload(self.platform.isvc())
-        engines, failed = reader.counters(workload)
+        workload = self.platform.workload()
+        engines, failed = self.platform.reader.counters(workload)
         return EngineCounters(engines, failed, len(workload.ready))
 
     def status(self) -> Status:
         """The service as it is."""
-        live, arms, problems = self.platform.read(), self.platform.arms(), self.platform.problems()
+        live, arms = self.platform.read(), self.platform.engines.states()
+        isvc = self.platform.live.require()
+        problems = unmet_conditions(isvc)
         try:
-            spec = from_config(self.platform.speculation()).describe()
+            spec = from_config(speculation_of(*self._layers())).describe()
         except InputError as error:  # a model that vLLM does not serve
             spec, problems = "-", (*problems, error.message)
-        url, routed = self.platform.url(), live.routed
-        status = self.describe(live.text, spec, url=url, routed=routed, arms=arms, problems=problems)
+        url = str((isvc.get("status") or {}).get("url") or "-")
+        status = self.describe(live.text, spec, url=url, routed=live.routed, arms=arms, problems=problems)
         # Found while the ledger was read for the description.
         return replace(status, problems=(*status.problems, *self.store.look_alikes()))
 

@@ -102,7 +102,7 @@ class LocalSession(Session):
 
         desired = self.platform.desired()
         arm = desired.arms.get(desired.route)
-        state = None if arm is None else self.platform.state(Arm(arm.manifest))
+        state = None if arm is None else self.platform.engines.state(Arm(arm.manifest))
         if state is None or state.endpoint is None:
             return EngineCounters({}, {desired.route: state.message if state else "it does not run"}, 1)
         try:
@@ -113,7 +113,9 @@ class LocalSession(Session):
     def status(self) -> Status:
         """The service as it is."""
         desired, supervised = self.platform.desired(), self.platform.supervised()
-        arms = tuple(self.platform.state(Arm(a.manifest, copy=i.endswith(COPY))) for i, a in desired.arms.items())
+        arms = tuple(
+            self.platform.engines.state(Arm(a.manifest, copy=i.endswith(COPY))) for i, a in desired.arms.items()
+        )
         config: dict[str, Any] | None = read_service(desired.text, self.name).speculation()
         if supervised or self.holder() is not None:
             problem = self.platform.router_error()

@@ -421,7 +421,7 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
     asked = request or DraftTrainRequest()
 
     def pod() -> Any:
-        pods = session.platform.reader.workload(session.platform.isvc()).pods
+        pods = session.platform.workload().pods
         if not pods:
             raise MpctlError(f"{session.title} has no pod that the training Job could be like")
         return pods[0]

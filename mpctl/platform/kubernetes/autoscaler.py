@@ -156,21 +156,25 @@ def _limits_owner(body: Mapping[str, Any], kind: str) -> Any:
 
 
 class Autoscalers:
-    """Pins and restores the autoscalers of a record."""
+    """Pins and restores the autoscalers of a record. ``pin``: that of the service, which follows."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, namespace: str, pin: KServePin) -> None:
         self._client = client
         self._namespace = namespace
+        self._pin = pin
 
     def pin(self, record: Mapping[str, Any]) -> None:
         """Set the limits to the recorded number of pods; a foreign change is kept and reported by :meth:`unpin`."""
         for item in record["items"]:
             self._set(item, pinned(item, int(record["replicas"])), only_from=item["limits"])
+        self._pin.set(record)
 
     def unpin(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """Restore the recorded limits; return notes on foreign changes that were kept."""
         pods, items = int(record["replicas"]), record["items"]
-        return tuple(filter(None, (self._set(i, i["limits"], only_from=pinned(i, pods)) for i in items)))
+        notes = tuple(filter(None, (self._set(i, i["limits"], only_from=pinned(i, pods)) for i in items)))
+        self._pin.set(None)
+        return notes
 
     def foreign_changes(self, record: Mapping[str, Any]) -> tuple[str, ...]:
         """Describe what another writer changed of the pinned autoscalers, with its name and time."""

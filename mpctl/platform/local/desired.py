@@ -107,6 +107,21 @@ def read_desired(directory: Path) -> Desired | None:
     return None if record is None else restored(directory / DESIRED, Desired.from_record, record, hint=hint)
 
 
+def require_desired(directory: Path) -> Desired:
+    """The service's desired state.
+
+    Raises:
+        InputError: the service is not up.
+    """
+    desired = read_desired(directory)
+    if desired is None:
+        raise InputError(
+            f"service {directory.parent.name}/{directory.name} is not up",
+            hint=commands.line("local", "up", "-f", "MANIFEST"),
+        )
+    return desired
+
+
 def read_observed(directory: Path) -> Observed | None:
     """The supervisor's last report, or None when there was none.
 
@@ -126,12 +141,7 @@ def change(directory: Path, edit: Callable[[Desired], Desired]) -> Desired:
         InputError: the service is not up.
     """
     with locked(directory / "desired.lock"):
-        before = read_desired(directory)
-        if before is None:
-            raise InputError(
-                f"service {directory.parent.name}/{directory.name} is not up",
-                hint=commands.line("local", "up", "-f", "MANIFEST"),
-            )
+        before = require_desired(directory)
         after = edit(before)
         if after != before:
             write_json(directory / DESIRED, after.to_record())

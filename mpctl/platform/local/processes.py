@@ -59,6 +59,12 @@ def arguments_of(process: Process | None) -> tuple[str, ...] | None:
         return None
 
 
+def is_supervised(directory: Path) -> bool:
+    """Return whether a supervisor of a service runs. ``directory``: of the service's files."""
+    observed = read_observed(directory)
+    return observed is not None and alive(observed.supervisor) is not None
+
+
 def memory_of(process: Process | None) -> int:
     """Bytes that a process and its children hold, shared pages counted once."""
     leader = alive(process)

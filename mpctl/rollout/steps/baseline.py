@@ -33,7 +33,7 @@ def record_baseline(context: Context, operation: Operation) -> RecordedRevision:
             hint="run the command again to plan from the service as it is now",
         )
     context.progress.step("record", f"the service is recorded as revision {plan.baseline.number}")
-    return RecordedRevision(plan.baseline.number, context.platform.state(plan.baseline_arm).kv_pool_tokens)
+    return RecordedRevision(plan.baseline.number, context.engines.state(plan.baseline_arm).kv_pool_tokens)
 
 
 def record_revision(

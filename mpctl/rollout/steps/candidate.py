@@ -25,7 +25,7 @@ def start(context: Context, operation: Operation) -> StartResult:
     """Start the arm beside the one that serves."""
     plan = operation.plan
     context.progress.step("start", f"starting {plan.spec_text} beside the serving engine")
-    context.platform.start(plan.arm)
+    context.engines.start(plan.arm)
     if plan.kind is Kind.ROLLOUT:
         context.meter.prepare()
     return StartResult(plan.arm.id)
@@ -35,7 +35,7 @@ def start_copy(context: Context, operation: Operation) -> StartResult:
     """Start a copy of the baseline beside the service, which keeps its users."""
     copy = operation.plan.measured_baseline
     context.progress.step("start", "starting a copy of the baseline without users")
-    context.platform.start(copy)
+    context.engines.start(copy)
     return StartResult(copy.id)
 
 
@@ -67,12 +67,12 @@ def wait_ready(context: Context, operation: Operation) -> ReadinessResult:
     """Wait until the arm answers a real completion, with the arguments of its manifest."""
     plan = operation.plan
     context.progress.step("ready", f"waiting for {plan.name_of(plan.arm)}, at most {plan.ready_timeout_s:.0f} s")
-    if plan.kind is Kind.ROLLBACK and context.platform.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
+    if plan.kind is Kind.ROLLBACK and context.engines.state(plan.arm).phase in (Phase.FAILED, Phase.ABSENT):
         # Its start is done, but an earlier attempt saw it fail; unless it is started afresh the rollback stays stuck.
         if plan.strategy is Strategy.IN_PLACE:
             context.platform.replace(plan.arm, expect=plan.arms, downtime=plan.downtime)
         else:
-            context.platform.start(plan.arm)
+            context.engines.start(plan.arm)
     state = await_ready(context, plan.arm, plan.ready_timeout_s, name=plan.name_of(plan.arm))
     recorded = operation.result("record", RecordedRevision) if plan.kind is Kind.ROLLOUT else None
     pool, baseline = state.kv_pool_tokens, recorded.kv_pool_tokens if recorded else None
@@ -111,7 +111,7 @@ def await_ready(
     while True:
         if meanwhile is not None:
             meanwhile()
-        state = context.platform.state(arm)
+        state = context.engines.state(arm)
         if state.pods_ready > most or state.draining:
             most, started = max(most, state.pods_ready), context.clock.now()
         waited = (context.clock.now() - started).total_seconds()
@@ -126,12 +126,12 @@ def await_ready(
         if state.phase in (Phase.FAILED, Phase.ABSENT):
             raise MpctlError(
                 f"{name} did not start: {state.message or 'not found'}",
-                hint=context.platform.describe_failure(arm),
+                hint=context.engines.describe_failure(arm),
             )
         if waited > timeout_s:
             raise MpctlError(
                 f"{name} was not ready within {timeout_s:.0f} s: {state.message}",
-                hint="give it longer with --timeout, or read its log; " + context.platform.describe_failure(arm),
+                hint="give it longer with --timeout, or read its log; " + context.engines.describe_failure(arm),
             )
         context.progress.update(f"{state.message or 'starting'} ({waited:.0f} s)")
         context.clock.sleep(POLL_S)

@@ -81,19 +81,19 @@ def measured_engine(context: Context, arm: Arm, spec: Spec | None, *, name: str 
     Raises:
         MpctlError: the arm is not ready, or no longer.
     """
-    state = context.platform.state(arm)
+    state = context.engines.state(arm)
     if state.phase is not Phase.READY or state.endpoint is None:
         gone = "its engine was replaced or deleted" if state.phase is Phase.ABSENT else state.phase.value
         raise MpctlError(
             f"{name} stopped while it was measured: {state.message or gone}",
-            hint=context.platform.describe_failure(arm),
+            hint=context.engines.describe_failure(arm),
         )
     return MeasuredEngine(
         state.endpoint,
         spec,
         state.argv or (),
         state.kv_pool_tokens,
-        find_device=partial(context.platform.device, arm),
+        find_device=partial(context.engines.device, arm),
         model_revision=pinned_revision(state.argv or ()),
         image=state.image,
     )
@@ -232,13 +232,13 @@ class _Turns:
         return replace(self.ready(name), start=self.starts)
 
     def _start(self, name: str) -> None:
-        plan, platform = self.operation.plan, self.context.platform
+        plan, engines = self.operation.plan, self.context.engines
         arms = {BASELINE: plan.measured_baseline, CANDIDATE: plan.arm}
         self.running, self.starts = "", self.starts + 1
         what = "the copy of the baseline" if name == BASELINE else plan.spec_text
         self.context.progress.step("turn", f"engine start {self.starts}: {what} has the GPU now")
-        platform.stop(arms[CANDIDATE if name == BASELINE else BASELINE])
-        platform.start(arms[name])
+        engines.stop(arms[CANDIDATE if name == BASELINE else BASELINE])
+        engines.start(arms[name])
         await_ready(self.context, arms[name], plan.ready_timeout_s)
         self.running = name
 

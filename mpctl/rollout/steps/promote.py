@@ -78,28 +78,28 @@ def retire(context: Context, operation: Operation) -> RetirementResult:
     if operation.plan.keep_baseline:
         return RetirementResult(operation.plan.baseline_arm.id)
     context.progress.step("retire", "stopping the other engine once it has answered its requests")
-    context.platform.stop_all_except(operation.plan.arm)
+    context.engines.stop_all_except(operation.plan.arm)
     return RetirementResult()
 
 
 def stop_copy(context: Context, operation: Operation) -> NoResult:
     """Stop the copy of the baseline, which was only measured."""
     context.progress.step("retire", "stopping the copy of the baseline")
-    context.platform.stop(operation.plan.measured_baseline)
+    context.engines.stop(operation.plan.measured_baseline)
     return NoResult()
 
 
 def stop_replaced(context: Context, operation: Operation) -> NoResult:
     """Stop the engine that a restart replaced; a retained baseline stays."""
     context.progress.step("retire", "stopping the replaced engine once it has answered its requests")
-    context.platform.stop(operation.plan.baseline_arm)
+    context.engines.stop(operation.plan.baseline_arm)
     return NoResult()
 
 
 def release(context: Context, operation: Operation) -> NoResult:
     """Stop the baseline that an earlier rollout retained; its GPUs are needed."""
     context.progress.step("release", "stopping the baseline that was retained before")
-    context.platform.stop_all_except(operation.plan.baseline_arm)
+    context.engines.stop_all_except(operation.plan.baseline_arm)
     return NoResult()
 
 
@@ -123,7 +123,7 @@ def keep_baseline(context: Context, operation: Operation) -> RetentionResult:
     except MpctlError as error:
         context.progress.note(f"the baseline is not retained, a rollback takes an engine start: {error.message}")
         try:
-            context.platform.stop(arm)
+            context.engines.stop(arm)
         except MpctlError as running:
             stop = f"{context.command('retire')} stops it"
             context.progress.note(f"it still runs beside the service: {running.message}; {stop}")
@@ -149,7 +149,7 @@ def leave_service(context: Context, operation: Operation, scaling: dict[str, Any
     if plan.route is not None:
         for line in context.router.unshift(plan.route):
             context.progress.note(line)
-    context.platform.stop_all_except(Arm(plan.baseline.text if text is None else text))
+    context.engines.stop_all_except(Arm(plan.baseline.text if text is None else text))
     if scaling is not None:
         for line in context.scaler.unpin(scaling):
             context.progress.note(line)

@@ -37,7 +37,7 @@ def redirect(context: Context, operation: Operation) -> RedirectResult:
     then: an earlier try may have moved it before the arm stopped.
     """
     plan, route = operation.plan, route_of(operation)
-    state = context.platform.state(plan.arm)
+    state = context.engines.state(plan.arm)
     if state.phase is not Phase.READY:
         context.progress.note(f"the retained baseline does not serve: {state.message or state.phase.value}")
         return RedirectResult(moved=False, left=_restore(context, route))
@@ -178,12 +178,12 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
     """
     began = context.clock.now()
     while True:
-        state = context.platform.state(arm)
+        state = context.engines.state(arm)
         restarted = before is not None and state.restarts > before.restarts
         up = state.phase is Phase.READY or (state.phase is Phase.STARTING and state.pods_ready > 0)
         if restarted or not up:
             why = "it restarted" if restarted else state.message or f"it is {state.phase.value}"
-            hint = context.platform.describe_failure(arm)
+            hint = context.engines.describe_failure(arm)
             raise MpctlError(f"the {name} became unhealthy under production traffic: {why}", hint=hint)
         why = state.message
         if state.phase is Phase.READY and state.endpoint is not None:
@@ -193,7 +193,7 @@ def await_counters(context: Context, arm: Arm, before: ArmState | None, name: st
                 why = f"its counters cannot be read: {error}"
         waited = (context.clock.now() - began).total_seconds()
         if waited >= UNREACHED_S:
-            hint = context.platform.describe_failure(arm)
+            hint = context.engines.describe_failure(arm)
             raise MpctlError(f"the {name} was not reached for {waited:.0f} s under users' traffic: {why}", hint=hint)
         context.progress.update(why)
         context.clock.sleep(POLL_S)

@@ -58,7 +58,7 @@ def _settled_state(context: Context, operation: Operation) -> ArmState:
     moment it was unpinned; the state at the end of :data:`FOLLOW_S` if they have not."""
     began = context.clock.now()
     while True:
-        state = context.platform.state(operation.plan.arm)
+        state = context.engines.state(operation.plan.arm)
         passing = state.phase is Phase.STARTING and not _grows(operation, state)
         if not passing or (context.clock.now() - began).total_seconds() > FOLLOW_S:
             return state

@@ -25,7 +25,7 @@ def session(*arms, entries=()):
         text=lambda: LIVE.manifest,
         platform=SimpleNamespace(
             read=lambda: Live("demo", "ns", LIVE.manifest, "v", LIVE.id),
-            state=lambda arm: ArmState(arm.id, Phase.READY),
+            engines=SimpleNamespace(state=lambda arm: ArmState(arm.id, Phase.READY)),
         ),
         title="service ns/demo",
     )

@@ -39,8 +39,8 @@ class Rolling:
 
     def context(self):
         quiet = SimpleNamespace(update=lambda _: None)
-        platform = SimpleNamespace(state=self.state, describe_failure=lambda _: "its last words")
-        return SimpleNamespace(clock=self, platform=platform, progress=quiet, meter=SimpleNamespace(complete=id))
+        engines = SimpleNamespace(state=self.state, describe_failure=lambda _: "its last words")
+        return SimpleNamespace(clock=self, engines=engines, progress=quiet, meter=SimpleNamespace(complete=id))
 
 
 def test_the_time_is_for_each_engine_of_an_arm():

@@ -110,6 +110,7 @@ class MemoryPlatform:
     replaces_pods_itself = False
     scaler = None
     router = None
+    engines = property(lambda self: self)
 
     def __init__(self, world: MemoryWorld) -> None:
         self._world = world

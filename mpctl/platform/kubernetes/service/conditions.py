@@ -241,3 +241,18 @@ def cold_start_s(pod: Json) -> float | None:
         return None
     begun, done = (datetime.fromisoformat(str(t).replace("Z", "+00:00")) for t in times)
     return max(0.0, (done - begun).total_seconds())
+
+
+def unmet_conditions(isvc: Json) -> tuple[str, ...]:
+    """Return the unmet conditions of a service with KServe's reasons."""
+    return tuple(
+        f"{c.get('type')}: {c.get('message') or c.get('reason')}"
+        for c in conditions(isvc)
+        if c.get("status") == "False" and c.get("severity") != "Info" and not is_at_rest(c)
+    )
+
+
+def is_at_rest(condition: Json) -> bool:
+    """Return whether a condition that is False says only that no update is under way, as of a LeaderWorkerSet."""
+    stuck = condition.get("reason") == "ProgressDeadlineExceeded"
+    return condition.get("type") in ("Progressing", "UpdateInProgress") and not stuck

@@ -89,6 +89,23 @@ class ServiceWorkload:
         """Pods that Kubernetes sends requests to."""
         return [pod for pod in self.pods if is_ready(pod)]
 
+    @property
+    def nodes(self) -> set[str]:
+        """Names of the nodes that run the pods."""
+        return {str(name) for pod in self.pods if (name := pod["spec"].get("nodeName"))}
+
+    @property
+    def engine_image(self) -> str | None:
+        """Image of the engine in a pod; None without one."""
+        containers = [engine_container(pod["spec"]["containers"]) for pod in self.pods if pod["spec"].get("containers")]
+        return next((str(container["image"]) for container in containers if container.get("image")), None)
+
+    @property
+    def cold_start_s(self) -> float | None:
+        """Longest time a ready pod took to become ready."""
+        times = [t for p in self.pods if (t := cold_start_s(p)) is not None]
+        return max(times) if times else None
+
 
 class ServiceReader:
     """Reads the services of one namespace as one user."""
@@ -346,11 +363,6 @@ class ServiceReader:
             return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
         except ValueError as error:
             raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
-
-    def cold_start_s(self, workload: ServiceWorkload) -> float | None:
-        """Longest time a ready pod took to become ready."""
-        times = [t for p in workload.pods if (t := cold_start_s(p)) is not None]
-        return max(times) if times else None
 
     def log_excerpt(self, workload: ServiceWorkload) -> str:
         """Return the last error lines of the newest pod that is not ready, and the command for the whole log."""

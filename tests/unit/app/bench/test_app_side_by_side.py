@@ -66,7 +66,7 @@ def test_a_retained_baseline_is_a_conflict_before_anything_is_read_or_started():
 def started(platform, records=None):
     meter = SimpleNamespace(prepare=lambda: None, complete=lambda endpoint: None)
     clock = SimpleNamespace(now=lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    context = SimpleNamespace(platform=platform, meter=meter, clock=clock)
+    context = SimpleNamespace(platform=platform, engines=platform, meter=meter, clock=clock)
     return running(session(platform, records), context, Arm("new"), 10.0)
 
 

@@ -135,9 +135,9 @@ BEFORE, AFTER = Arm(text_of(service())), Arm(text_of(service(more="x")))
 ROUTE = {"name": "users", "spec": shared(0)["spec"]}
 WRITES = {
     "the promotion": ((), lambda platform: platform.replace(AFTER, expect=(BEFORE,), downtime=False)),
-    "the pin of the autoscaler": ((hpa(),), lambda platform: platform.pin(platform.scaling())),
-    "the weights of the route": ((shared(0),), lambda platform: platform.shift(ROUTE, 10)),
-    "the removal of the candidate": ((beside(AFTER),), lambda platform: platform.stop(AFTER)),
+    "the pin of the autoscaler": ((hpa(),), lambda platform: platform.scaler.pin(platform.scaling())),
+    "the weights of the route": ((shared(0),), lambda platform: platform.router.shift(ROUTE, 10)),
+    "the removal of the candidate": ((beside(AFTER),), lambda platform: platform.engines.stop(AFTER)),
 }
 
 
@@ -212,7 +212,7 @@ def test_after_a_loss_the_command_says_what_it_wrote_and_what_became_of_it():
     command = Command(server)
 
     def write(platform):
-        platform.pin(platform.scaling())
+        platform.scaler.pin(platform.scaling())
         platform.replace(AFTER, expect=(BEFORE,), downtime=False)
         command.store.held.require()
         path = INFERENCE_SERVICE.path("ns", "demo")
@@ -246,7 +246,7 @@ def test_a_candidate_that_was_created_after_the_lease_was_taken_over_is_named():
     command.stops = lambda: taken_over(server)
 
     def write(platform):
-        platform.start(AFTER)
+        platform.engines.start(AFTER)
         command.store.held.require()
 
     hint = run_into_loss(command, write).hint

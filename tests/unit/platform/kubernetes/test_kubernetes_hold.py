@@ -43,11 +43,11 @@ def test_it_is_pinned_in_the_service_and_the_pin_is_not_read(written):
     before = platform.read()
     scaling = platform.scaling()
     assert [i["kind"] for i in scaling["items"]] == ["InferenceService"]
-    platform.pin(scaling)
+    platform.scaler.pin(scaling)
     assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
     assert cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3  # KServe's to write
     assert platform.read().text == before.text
-    assert platform.unpin(scaling) == ()
+    assert platform.scaler.unpin(scaling) == ()
     assert limits(cluster) == written
     assert text_of(cluster.things["InferenceService", "demo"]) == before.text
 
@@ -55,7 +55,7 @@ def test_it_is_pinned_in_the_service_and_the_pin_is_not_read(written):
 def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     first, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
     before, scaling = first.read(), {**first.scaling(), "replicas": 2}
-    first.pin(scaling)
+    first.scaler.pin(scaling)
     counts = []
     later = KubernetesPlatform(
         cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: counts.append(1) or scaling
@@ -66,7 +66,7 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
     assert limits(cluster) == {"minReplicas": 2, "maxReplicas": 2}
     assert later.read().text in (other, with_transition_strategy(other, downtime=False))
     later.restore_strategy(Arm(other))
-    later.unpin(scaling)
+    later.scaler.unpin(scaling)
     assert text_of(cluster.things["InferenceService", "demo"]) == other
     assert counts == [1]
 
@@ -74,29 +74,29 @@ def test_a_later_command_reads_without_the_pin_and_writes_with_it():
 def test_freed_and_grown_it_is_held_again_at_its_size_and_put_back():
     first, cluster = opened(limited(minReplicas=1, maxReplicas=8), deployment(replicas=2, ready=2), pod(), hpa(1, 8))
     before, scaling = first.read(), first.scaling()
-    first.pin(scaling)
-    first.unpin(scaling)
+    first.scaler.pin(scaling)
+    first.scaler.unpin(scaling)
     cluster.things["Deployment", "demo-predictor"]["spec"]["replicas"] = 6
     later = KubernetesPlatform(cluster, "ns", "demo", sleep=lambda _: None, recorded_scaling=lambda: scaling)
     grown = {**scaling, "replicas": later.scaling()["replicas"]}
     assert grown["replicas"] == 6
-    assert later.unpin(scaling) == ()
-    later.pin(grown)
+    assert later.scaler.unpin(scaling) == ()
+    later.scaler.pin(grown)
     assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
     assert later.read().text == before.text
     later.promote(Arm(before.text.replace("--model=m", "--model=n")), expect=(Arm(before.text),))
     assert limits(cluster) == {"minReplicas": 6, "maxReplicas": 6}
-    assert later.unpin(grown) == ()
+    assert later.scaler.unpin(grown) == ()
     assert limits(cluster) == {"minReplicas": 1, "maxReplicas": 8}
 
 
 def test_limits_that_somebody_else_wrote_meanwhile_are_seen_and_left():
     platform, cluster = opened(limited(minReplicas=1, maxReplicas=3), deployment(), pod(), hpa(1, 3))
     before, scaling = platform.read(), {**platform.scaling(), "replicas": 2}
-    platform.pin(scaling)
+    platform.scaler.pin(scaling)
     cluster.things["InferenceService", "demo"]["spec"]["predictor"] |= {"minReplicas": 4, "maxReplicas": 4}
     assert platform.read().text != before.text
-    (told,) = platform.unpin(scaling)
+    (told,) = platform.scaler.unpin(scaling)
     assert "was changed meanwhile" in told
     assert limits(cluster) == {"minReplicas": 4, "maxReplicas": 4}
 
@@ -140,7 +140,7 @@ def test_a_change_of_a_pinned_autoscaler_is_described():
     actual_hpa["metadata"] |= {"name": "theirs", "ownerReferences": []}
     platform, cluster = opened(service(), deployment(), pod(), actual_hpa)
     known, scaling = (Arm(platform.read().text),), platform.scaling()
-    platform.pin(scaling)
+    platform.scaler.pin(scaling)
     assert platform.describe_foreign_change(known, scaling) is None
     changed = edited_by(cluster.things["HorizontalPodAutoscaler", "theirs"], "somebody")
     changed["spec"]["maxReplicas"] = 3
@@ -175,5 +175,5 @@ def test_an_unpin_that_reads_the_autoscaler_as_it_was_before_the_pin_unpins_it_a
     before["metadata"]["resourceVersion"], pinned["metadata"]["resourceVersion"] = "1", "2"
     cluster = StaleOnce(before, service(), deployment(replicas=2, ready=2), pod(), pinned)
     scaling = {"replicas": 2, "items": [_item(before)]}
-    assert KubernetesPlatform(cluster, "ns", "demo").unpin(scaling) == ()
+    assert KubernetesPlatform(cluster, "ns", "demo").scaler.unpin(scaling) == ()
     assert cluster.things["HorizontalPodAutoscaler", "demo-predictor"]["spec"]["maxReplicas"] == 3

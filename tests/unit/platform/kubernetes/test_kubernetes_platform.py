@@ -6,11 +6,17 @@ import copy
 
 import pytest
 
-from mpctl.errors import Conflict, NotPermitted, Refused
+from mpctl.errors import Conflict, InputError, NotPermitted, Refused
 from mpctl.platform.kubernetes.api.api_client import CannotWatch
-from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform, _is_at_rest
+from mpctl.platform.kubernetes.cluster_platform import KubernetesPlatform
+from mpctl.platform.kubernetes.service.conditions import is_at_rest
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, object_of, text_of, with_transition_strategy
+from mpctl.platform.kubernetes.service.preconditions import request_path_findings
 from mpctl.rollout.ports import Arm, Demand, Phase
+
+
+def path_findings(platform):
+    return request_path_findings(platform.client, platform.live.require(), platform.reader.resource)
 
 
 class Cluster:
@@ -151,8 +157,8 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
 
     monkeypatch.setattr(cluster_platform.reader, "endpoint", refuse)
     with pytest.raises(NotPermitted):
-        cluster_platform.state(Arm(text_of(service())))
-    (shown,) = cluster_platform.arms()
+        cluster_platform.engines.state(Arm(text_of(service())))
+    (shown,) = cluster_platform.engines.states()
     assert shown.phase is Phase.READY
     assert "engine not asked: not allowed to create pods/portforward" in shown.message
 
@@ -225,26 +231,26 @@ def shared(weight):
 
 def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
     cluster_platform, cluster = platform(service(), pod(), shared(1))
-    assert [finding.id for finding in cluster_platform.path_findings()] == ["answers-cut", "requests-lost"]
-    assert cluster_platform.path_findings()[0].reason.startswith("HTTPRoute users sets no timeouts.request")
+    assert [finding.id for finding in path_findings(cluster_platform)] == ["answers-cut", "requests-lost"]
+    assert path_findings(cluster_platform)[0].reason.startswith("HTTPRoute users sets no timeouts.request")
 
     route, drained = shared(1), pod()
     route["spec"]["rules"][0]["timeouts"] = {"request": "90s"}
     engine = {**ENGINE, "args": ["--shutdown-timeout=90"], "lifecycle": {"preStop": {"sleep": {"seconds": 15}}}}
     drained["spec"] = {"containers": [engine], "terminationGracePeriodSeconds": 120}
     cluster_platform, _ = platform(service(), drained, route)
-    assert cluster_platform.path_findings() == ()
+    assert path_findings(cluster_platform) == ()
 
     second = {**drained, "metadata": {**drained["metadata"], "name": "demo-2"}}
     cluster_platform, cluster = platform(service(), drained, second, route)
-    (finding,) = cluster_platform.path_findings()
+    (finding,) = path_findings(cluster_platform)
     assert finding.id == "no-disruption-budget"
     assert finding.todo == (
         "kubectl create poddisruptionbudget demo "
         "--selector serving.kserve.io/inferenceservice=demo --max-unavailable 1 -n ns"
     )
     budget = {"kind": "PodDisruptionBudget", "metadata": {"name": "demo"}, "spec": {"selector": {}}}
-    assert platform(service(), drained, second, route, budget)[0].path_findings() == ()
+    assert path_findings(platform(service(), drained, second, route, budget)[0]) == ()
 
     def refused(kind, *_, **__):
         if kind.name == "HTTPRoute":
@@ -253,7 +259,7 @@ def test_the_path_to_the_engine_is_judged_by_the_live_pod_and_its_routes():
 
     cluster_platform, cluster = platform(service())
     cluster.list = refused
-    assert cluster_platform.path_findings() == (), "what may not be read, and a pod that does not run, are no finding"
+    assert path_findings(cluster_platform) == (), "what may not be read, and a pod that does not run, are no finding"
 
 
 @pytest.mark.parametrize("way", ["promote", "stop_all_except", "stop", "start"])
@@ -263,9 +269,9 @@ def test_an_arm_that_a_route_gives_traffic_is_never_removed(way):
     cluster_platform, cluster = platform(service(), deployment(), pod(), beside(candidate), shared(1))
     act = {
         "promote": lambda: cluster_platform.promote(candidate, expect=(live,)),
-        "stop_all_except": lambda: cluster_platform.stop_all_except(live),
-        "stop": lambda: cluster_platform.stop(candidate),
-        "start": lambda: cluster_platform.start(other),
+        "stop_all_except": lambda: cluster_platform.engines.stop_all_except(live),
+        "stop": lambda: cluster_platform.engines.stop(candidate),
+        "start": lambda: cluster_platform.engines.start(other),
     }[way]
     with pytest.raises(Conflict, match="HTTPRoute users gives Service demo-candidate-predictor traffic"):
         act()
@@ -341,25 +347,25 @@ def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     cluster_platform, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
     monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (next(asked), ()))
-    assert cluster_platform.unshift({"name": "users", "spec": {}}) == (
+    assert cluster_platform.router.unshift({"name": "users", "spec": {}}) == (
         "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._grace_s", lambda pod: 0.0)
     monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (2.0, ()))
-    assert "has 2 unanswered requests" in cluster_platform.unshift({"name": "users", "spec": {}})[1]
+    assert "has 2 unanswered requests" in cluster_platform.router.unshift({"name": "users", "spec": {}})[1]
 
 
 def test_a_caller_that_polls_an_arm_waits_for_a_change_of_its_deployment():
     cluster_platform, cluster = platform(service(), deployment(ready=0), pod(ready=False))
     arm = Arm(text_of(service()))
-    assert cluster_platform.state(arm).phase is Phase.STARTING
+    assert cluster_platform.engines.state(arm).phase is Phase.STARTING
     assert cluster.watched == []  # the first reading waits for nothing
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
     assert cluster.watched == [("Deployment", "demo-predictor", "7")]
-    cluster_platform.arms()  # a look waits for nothing
-    cluster_platform.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
+    cluster_platform.engines.states()  # a look waits for nothing
+    cluster_platform.engines.state(Arm(text_of(service(more="x"))))  # nor does another arm's first reading
     assert len(cluster.watched) == 1
 
 
@@ -368,15 +374,15 @@ def test_an_arm_that_was_found_beside_the_service_is_looked_for_there_until_it_i
     cluster_platform, cluster = platform(service(), deployment(), pod(), beside(arm))
     names, get = [], cluster.get
     cluster.get = lambda kind, name, namespace=None: names.append(name) or get(kind, name, namespace)
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
     assert names[:2] == ["demo", "demo-candidate"]
     names.clear()
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
     assert names[0] == "demo-candidate"
     del cluster.things["InferenceService", "demo-candidate"]
-    assert cluster_platform.state(arm).phase is Phase.ABSENT
+    assert cluster_platform.engines.state(arm).phase is Phase.ABSENT
     names.clear()
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
     assert names[0] == "demo"
 
 
@@ -392,9 +398,9 @@ def test_without_the_right_to_watch_it_reads_again():
     cluster_platform, cluster = platform(service(), deployment(ready=0), pod(ready=False))
     cluster.may_watch = False
     arm = Arm(text_of(service()))
-    assert [cluster_platform.state(arm).phase for _ in range(3)] == [Phase.STARTING] * 3
+    assert [cluster_platform.engines.state(arm).phase for _ in range(3)] == [Phase.STARTING] * 3
     cluster.may_watch = True
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
     assert cluster.watched == []  # it was refused once
 
 
@@ -403,8 +409,8 @@ def test_a_stuck_pod_is_read_again_without_a_watch():
     stuck["status"]["conditions"].append({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"})
     cluster_platform, cluster = platform(service(), deployment(ready=0), stuck)
     arm = Arm(text_of(service()))
-    cluster_platform.state(arm)
-    cluster_platform.state(arm)
+    cluster_platform.engines.state(arm)
+    cluster_platform.engines.state(arm)
     assert cluster.watched == []
 
 
@@ -419,11 +425,13 @@ def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
     cluster_platform, cluster = platform()
     if not defined:
         monkeypatch.setattr(cluster, "list", lambda *_, **__: None)
-    absence = cluster_platform.absence()
-    assert absence is not None and absence.message.startswith(said)
+    with pytest.raises(InputError) as raised:
+        cluster_platform.live.require()
+    absence = raised.value
+    assert absence.message.startswith(said)
     assert "mpctl history demo --revision N -o yaml --show-secrets -n ns | kubectl apply -f - -n ns" in absence.hint
     assert ("install KServe's definitions again" in absence.hint) is not defined
-    assert platform(service())[0].absence() is None
+    assert platform(service())[0].live.require()["kind"] == "InferenceService"
 
 
 @pytest.mark.parametrize(
@@ -436,4 +444,4 @@ def test_a_service_that_is_not_found_is_told_from_a_definition_that_was_removed(
     ],
 )
 def test_a_group_that_has_no_update_under_way_has_no_problem(condition, at_rest):
-    assert _is_at_rest(condition) is at_rest
+    assert is_at_rest(condition) is at_rest
