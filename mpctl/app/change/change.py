@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass, replace
+from typing import Any
 
 from mpctl import annex, commands
 from mpctl.app.change.check import Conditions, Load, Preflight, PreflightResult
@@ -180,7 +181,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
     gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
     preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
-    old_spec = from_config(target.service.speculation())
+    setting: dict[str, Any] | None = target.service.speculation()
+    old_spec = from_config(setting)
     old_text, new_text = source.text(), source.with_speculation(staged.spec.config(), staged.edit)
     if new_text == old_text:
         _require_kept(source, staged.spec, old_spec)
