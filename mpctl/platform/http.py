@@ -130,7 +130,7 @@ def _transport(url: str, deadline: float, socket: str | None) -> httpx.HTTPTrans
     import httpx
 
     uds = None if socket == SAME_USER else socket
-    context = httpx.create_ssl_context(trust_env=False) if url.startswith("https:") else None
+    context = httpx.create_ssl_context(trust_env=True) if url.startswith("https:") else None
     transport = httpx.HTTPTransport(verify=context or False, uds=uds, trust_env=False)
     backend = _limited_backend(deadline, of_this_user=socket == SAME_USER)
     transport._pool = httpcore.ConnectionPool(ssl_context=context, uds=uds, network_backend=backend, keepalive_expiry=0)

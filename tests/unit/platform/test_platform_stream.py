@@ -14,7 +14,7 @@ import pytest
 from mpctl.experiment.block import LoadResult
 from mpctl.experiment.calibration import Pace
 from mpctl.experiment.cell import Cell
-from mpctl.platform import stream
+from mpctl.platform import http, stream
 from mpctl.platform.local.client import StreamClient
 from mpctl.platform.local.meter import LocalMeter
 from mpctl.platform.stream import LoadTarget, send_block
@@ -236,6 +236,20 @@ def test_an_engine_over_https_is_verified_by_the_named_authority(authority, monk
     rows, requests, _ = block(lambda _: PLAIN + ANSWER, [{}], scheme="https", options=options)
     assert "IP address mismatch" in rows[0]["error"]
     assert requests == []
+
+
+def test_the_models_of_such_a_server_are_asked_by_the_same_authority(authority, monkeypatch):
+    certificate, options = authority
+
+    async def ask():
+        async with serving(lambda _: PLAIN, **options) as (port, *_):
+            url = f"https://localhost:{port}/v1/models"
+            return await asyncio.to_thread(http.request, "POST", url, json={}, seconds=20)
+
+    with pytest.raises(http.NoAnswer, match="certificate"):
+        asyncio.run(ask())
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+    assert asyncio.run(ask()).status == 200
 
 
 def test_an_engine_behind_a_unix_socket_is_measured(tmp_path):
