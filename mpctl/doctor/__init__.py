@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from mpctl.doctor import access, autoscaling, gpus, kserve_setup, services
+from mpctl.doctor import access, autoscaling, gpus, kserve_setup, services, updates
 from mpctl.doctor.state import SEVERITIES, ClusterFacts, Denied, KubeObject, Symptom
 
 __all__ = ["SEVERITIES", "ClusterFacts", "Denied", "KubeObject", "Symptom", "diagnose"]
 
 Check = Callable[[ClusterFacts], Iterator[Symptom]]
-CHECKS: tuple[Check, ...] = (*kserve_setup.CHECKS, *gpus.CHECKS, *autoscaling.CHECKS, *services.CHECKS, *access.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *kserve_setup.CHECKS,
+    *gpus.CHECKS,
+    *autoscaling.CHECKS,
+    *services.CHECKS,
+    *updates.CHECKS,
+    *access.CHECKS,
+)
 
 
 def diagnose(facts: ClusterFacts) -> tuple[Symptom, ...]:

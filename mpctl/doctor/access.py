@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from mpctl import commands
 from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, label, since_s, title, value_at
@@ -19,6 +19,14 @@ def _fix_unread() -> str:
 
 # mpctl.platform.kubernetes.api.names and .text write these; a test compares them.
 SERVICE, ARM, WHO = "mpctl.dev/service", "mpctl.dev/arm", "mpctl.dev/who"
+
+
+_CANDIDATES = {  # kinds that are measured side by side
+    "inferenceservices": "InferenceService",
+    "llminferenceservices": "LLMInferenceService",
+    "deployments": "Deployment",
+    "vllmruntimes": "VLLMRuntime",
+}
 
 
 def is_held(lease: KubeObject, facts: ClusterFacts) -> bool:
@@ -38,9 +46,9 @@ def leases_of(facts: ClusterFacts) -> Iterator[KubeObject]:
             yield lease
 
 
-def holder_of(facts: ClusterFacts, service: KubeObject) -> str | None:
-    """Return the holder of a service's lock."""
-    namespace, name = full_name(service)
+def holder_of(facts: ClusterFacts, names: tuple[str, str]) -> str | None:
+    """Return the holder of the lock of a service by namespace and name."""
+    namespace, name = names
     for lease in leases_of(facts):
         mine = full_name(lease)[0] == namespace and service_of(lease) == name
         if mine and is_held(lease, facts):
@@ -120,7 +128,6 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Symptom]:
         yield Symptom(
             "ledger-look-alike", "warn", subject, f"of {text}", "delete what owns it", "docs/explanation/kubernetes.md"
         )
-    services = {full_name(s): s for s in facts.listed("inferenceservices")}
     for (namespace, name), operation in sorted(facts.unfinished.items()):
         leases = [x for x in leases_of(facts) if (full_name(x)[0], service_of(x)) == (namespace, name)]
         if not any(is_held(lease, facts) for lease in leases):
@@ -133,13 +140,19 @@ def check_leftovers(facts: ClusterFacts) -> Iterator[Symptom]:
                 f"{commands.line('rollback', name, namespace=namespace)} undoes it",
                 "docs/how-to/rollout.md",
             )
+    for resource, kind in _CANDIDATES.items():
+        yield from _candidates(facts, kind, {full_name(item): item for item in facts.listed(resource)})
+
+
+def _candidates(facts: ClusterFacts, kind: str, services: Mapping[tuple[str, str], KubeObject]) -> Iterator[Symptom]:
+    """Candidates that no operation uses."""
     for (namespace, name), candidate in services.items():
-        if annotation(candidate, ARM) is None:
+        if annotation(candidate, ARM) is None or value_at(candidate, "metadata", "ownerReferences"):
             continue
         baseline = service_of(candidate)
-        subject = title("InferenceService", candidate)
+        subject = title(kind, candidate)
         retire = commands.line("retire", baseline, namespace=namespace)
-        delete = f"{commands.kubectl('delete', 'inferenceservice', name, namespace=namespace)} when nothing uses it"
+        delete = f"{commands.kubectl('delete', kind.lower(), name, namespace=namespace)} when nothing uses it"
         if (namespace, baseline) not in services:
             yield Symptom(
                 "candidate-orphan",

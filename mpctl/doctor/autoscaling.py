@@ -7,23 +7,20 @@ from collections.abc import Iterator
 from mpctl import commands
 from mpctl.doctor.access import holder_of
 from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, annotation, full_name, list_at, title, value_at
+from mpctl.doctor.workloads import predictor, workloads
 
 CLASS = "serving.kserve.io/autoscalerClass"
 _AUTOSCALING = "docs/how-to/autoscaling.md"
 
 
-def predictor(service: KubeObject) -> str:
-    """KServe's name of the Deployment behind a service."""
-    return f"{full_name(service)[1]}-predictor"
-
-
-def scalers_of(facts: ClusterFacts, service: KubeObject) -> list[tuple[str, KubeObject]]:
-    """(kind, object) of every autoscaler that targets the service's Deployment; an HPA that KEDA made is KEDA's."""
-    namespace = full_name(service)[0]
+def scalers_of(facts: ClusterFacts, target: tuple[str, str]) -> list[tuple[str, KubeObject]]:
+    """(kind, object) of every autoscaler of a Deployment or LeaderWorkerSet by namespace and name; an HPA that KEDA
+    made is KEDA's."""
+    namespace, name = target
     scalers = []
     for resource, kind in (("horizontalpodautoscalers", "HPA"), ("scaledobjects", "ScaledObject")):
         for autoscaler in facts.listed(resource):
-            aims = value_at(autoscaler, "spec", "scaleTargetRef", "name") == predictor(service)
+            aims = value_at(autoscaler, "spec", "scaleTargetRef", "name") == name
             owners = list_at(autoscaler, "metadata", "ownerReferences")
             by_keda = any(owner.get("kind") == "ScaledObject" for owner in owners)
             if full_name(autoscaler)[0] == namespace and aims and not by_keda:
@@ -34,7 +31,7 @@ def scalers_of(facts: ClusterFacts, service: KubeObject) -> list[tuple[str, Kube
 def check_names(facts: ClusterFacts) -> Iterator[Symptom]:
     for service in facts.listed("inferenceservices"):
         scaler = annotation(service, CLASS)
-        for kind, autoscaler in scalers_of(facts, service):
+        for kind, autoscaler in scalers_of(facts, (full_name(service)[0], predictor(service))):
             by_kserve = any(
                 o.get("kind") == "InferenceService" for o in list_at(autoscaler, "metadata", "ownerReferences")
             )
@@ -61,27 +58,27 @@ def check_names(facts: ClusterFacts) -> Iterator[Symptom]:
 
 
 def check_many(facts: ClusterFacts) -> Iterator[Symptom]:
-    for service in facts.listed("inferenceservices"):
-        titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, service)]
+    for workload in workloads(facts):
+        titles = [title(kind, autoscaler) for kind, autoscaler in scalers_of(facts, full_name(workload.record))]
         if len(titles) > 1:
             yield Symptom(
                 "autoscaler-twice",
                 "fail",
-                title("InferenceService", service),
-                f"{' and '.join(titles)} scale the same Deployment and override each other",
+                workload.title,
+                f"{' and '.join(titles)} scale the same pods and override each other",
                 "keep one of them",
                 _AUTOSCALING,
             )
 
 
 def check_bounds(facts: ClusterFacts) -> Iterator[Symptom]:
-    for service in facts.listed("inferenceservices"):
-        for kind, autoscaler in scalers_of(facts, service):
+    for workload in workloads(facts):
+        for kind, autoscaler in scalers_of(facts, full_name(workload.record)):
             keys = ("minReplicas", "maxReplicas") if kind == "HPA" else ("minReplicaCount", "maxReplicaCount")
             least, most = (value_at(autoscaler, "spec", key) for key in keys)
             least = (1 if kind == "HPA" else 0) if least is None else least
-            if least == most and full_name(service) in facts.unfinished:
-                yield from _pinned(facts, service, title(kind, autoscaler))
+            if least == most and workload.names in facts.unfinished:
+                yield from _pinned(facts, workload.names, title(kind, autoscaler))
             elif least == 0:
                 yield Symptom(
                     "autoscaler-minimum",
@@ -93,9 +90,9 @@ def check_bounds(facts: ClusterFacts) -> Iterator[Symptom]:
                 )
 
 
-def _pinned(facts: ClusterFacts, service: KubeObject, subject: str) -> Iterator[Symptom]:
-    if holder_of(facts, service) is None:
-        namespace, name = full_name(service)
+def _pinned(facts: ClusterFacts, names: tuple[str, str], subject: str) -> Iterator[Symptom]:
+    if holder_of(facts, names) is None:
+        namespace, name = names
         resume, rollback = (commands.line(verb, name, namespace=namespace) for verb in ("resume", "rollback"))
         yield Symptom(
             "autoscaler-pinned",

@@ -21,6 +21,7 @@ from mpctl.doctor.state import (
     title,
     value_at,
 )
+from mpctl.doctor.workloads import workloads
 from mpctl.estimate.capacity import DRIVER, GPU_LABEL
 
 LIMIT = "nvidia.com/gpu"
@@ -68,16 +69,12 @@ def check_nodes(facts: ClusterFacts) -> Iterator[Symptom]:
     )
 
 
-def _claiming(facts: ClusterFacts) -> list[KubeObject]:
-    """The services that claim a GPU, by themselves or by their runtime (KServe 0.21), as their Deployments show."""
-
-    def claims(service: KubeObject) -> bool:
-        namespace, name = full_name(service)
-        deployments = facts.of("deployments", namespace, f"{name}-predictor")
-        pod = value_at(deployments, "spec", "template", "spec")
-        return bool(list_at(pod, "resourceClaims") or list_at(service, "spec", "predictor", "resourceClaims"))
-
-    return [service for service in facts.listed("inferenceservices") if claims(service)]
+def _claiming(facts: ClusterFacts) -> set[str]:
+    """The services that claim a GPU, by themselves or by their runtime (KServe 0.21), as their workloads show."""
+    claiming = {w.title for w in workloads(facts) if list_at(w.template, "spec", "resourceClaims")}
+    services = facts.listed("inferenceservices")
+    claims = ("spec", "predictor", "resourceClaims")
+    return claiming | {title("InferenceService", service) for service in services if list_at(service, *claims)}
 
 
 def check_dra(facts: ClusterFacts) -> Iterator[Symptom]:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 from mpctl import commands
-from mpctl.doctor.state import ClusterFacts, KubeObject, Symptom, full_name, label, list_at, title, value_at
+from mpctl.doctor.state import (
+    SERVICE_LABEL,
+    ClusterFacts,
+    KubeObject,
+    Symptom,
+    full_name,
+    label,
+    list_at,
+    title,
+    value_at,
+)
+from mpctl.doctor.workloads import workloads
 
 GROUP = "serving.kserve.io"
 CONFIG = "inferenceservice-config"
@@ -21,14 +33,7 @@ def check_installed(facts: ClusterFacts) -> Iterator[Symptom]:
     if "discovery" in facts.unread:
         return
     if "v1beta1" not in facts.groups.get(GROUP, ()):
-        yield Symptom(
-            "kserve-missing",
-            "fail",
-            _SUBJECT,
-            f"the API server serves no {GROUP}/v1beta1",
-            "install KServe 0.16 or later with the Standard deployment mode",
-            "KServe administrator guide",
-        )
+        yield from _missing(facts)
         return
     controllers = facts.read("kserve-deployments")
     if controllers is None:
@@ -43,6 +48,30 @@ def check_installed(facts: ClusterFacts) -> Iterator[Symptom]:
                 commands.kubectl("describe", "deployment", full_name(controller)[1], namespace=facts.kserve_namespace),
                 "KServe administrator guide",
             )
+
+
+def _missing(facts: ClusterFacts) -> Iterator[Symptom]:
+    """No KServe: a failure only where a service of KServe, or what it made of one, is in scope."""
+    made = [item for item in facts.listed("deployments") if label(item, SERVICE_LABEL)]
+    orphans = [*facts.listed("inferenceservices"), *made]
+    if orphans:
+        yield Symptom(
+            "kserve-missing",
+            "fail",
+            _SUBJECT,
+            f"the API server serves no {GROUP}/v1beta1, and {len(orphans)} objects of InferenceServices exist",
+            "install KServe 0.20 or later with the Standard deployment mode",
+            "KServe administrator guide",
+        )
+        return
+    counts = Counter(workload.kind for workload in workloads(facts))
+    listed = ", ".join(f"{number} {kind}{'' if number == 1 else 's'}" for kind, number in sorted(counts.items()))
+    yield Symptom(
+        "kserve-missing",
+        "note",
+        _SUBJECT,
+        f"not installed: no InferenceServices here; engines in scope: {listed or 'none'}",
+    )
 
 
 def kserve_version(facts: ClusterFacts) -> tuple[tuple[int, int] | None, str]:

@@ -8,6 +8,8 @@ from typing import Any
 
 DRIVER = "gpu.nvidia.com"
 GPU_LABEL = "nvidia.com/gpu.present"
+EXTENDED = "nvidia.com/gpu"
+Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -94,3 +96,54 @@ def assess_fit(need: Need, nodes: Sequence[GpuNode]) -> tuple[bool, tuple[str, .
     if slots >= need.replicas:
         return True, (*reasons, f"{need.replicas} x {need.gpus} GPU can be placed now")
     return False, (*reasons, f"{need.replicas - slots} of {need.replicas} replicas do not fit")
+
+
+def gpus_of(pod_spec: Json) -> int:
+    """Number of GPUs that a pod requests: its claims, else its limits."""
+    claims = pod_spec.get("resourceClaims") or []
+    if claims:
+        return len(claims)
+    total = 0
+    for container in pod_spec.get("containers") or []:
+        limits = (container.get("resources") or {}).get("limits") or {}
+        total += int(limits.get(EXTENDED) or 0)
+    return total
+
+
+def exclusion_reason(pod_spec: Json, node: Json) -> str:
+    """Reason why node selector or taints exclude a node for a pod; empty when they do not."""
+    labels = node["metadata"].get("labels") or {}
+    for key, value in (pod_spec.get("nodeSelector") or {}).items():
+        if labels.get(key) != value:
+            return f"{node['metadata']['name']} has no label {key}={value}"
+    for taint in (node.get("spec") or {}).get("taints") or []:
+        hard = taint.get("effect") in ("NoSchedule", "NoExecute")
+        if hard and not any(_tolerates(t, taint) for t in pod_spec.get("tolerations") or []):
+            value = f"={taint['value']}" if taint.get("value") else ""
+            return f"{node['metadata']['name']} has taint {taint['key']}{value}:{taint['effect']}"
+    return ""
+
+
+def _tolerates(toleration: Json, taint: Json) -> bool:
+    """Decide as the scheduler does: an empty effect or key means any, the key only with Exists."""
+    if toleration.get("effect") and toleration["effect"] != taint.get("effect"):
+        return False
+    if toleration.get("operator") == "Exists":
+        return not toleration.get("key") or toleration["key"] == taint.get("key")
+    same_value = (toleration.get("value") or "") == (taint.get("value") or "")
+    return toleration.get("key") == taint.get("key") and same_value
+
+
+def counted_node(node: Json, pods: Sequence[Json]) -> GpuNode | None:
+    name = node["metadata"]["name"]
+    status = node.get("status") or {}
+    devices = int((status.get("allocatable") or {}).get(EXTENDED) or 0)
+    if not devices:
+        return None
+    running = [p for p in pods if (p.get("spec") or {}).get("nodeName") == name and not is_finished(p)]
+    taken = sum(gpus_of(p["spec"]) for p in running if not p["spec"].get("resourceClaims"))
+    return GpuNode(name, excluded(node), True, devices, taken)
+
+
+def is_finished(pod: Json) -> bool:
+    return (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed")

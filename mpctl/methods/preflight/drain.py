@@ -17,6 +17,7 @@ from typing import Any
 
 from mpctl import commands
 from mpctl.methods.preflight.preflight_rule import Finding
+from mpctl.methods.preflight.probes import start_finding
 from mpctl.methods.versions import parse_version, show
 
 Json = Mapping[str, Any]
@@ -226,14 +227,17 @@ def path_findings(
     port: int,
     budget: str | None = None,
 ) -> tuple[Finding, ...]:
-    """Warnings of the path to an engine: routes that cut answers, a pod that loses requests when it stops, and pods
-    that may be evicted together. ``kind``: of the service; ``limits``: empty when unknown; ``pod``: template with its
-    engine's ``container``, None when unknown; ``budget``: the command that makes the missing PodDisruptionBudget."""
+    """Warnings of the path to an engine: routes that cut answers, a pod that loses requests when it stops, one that is
+    killed while it starts, and pods that may be evicted together. ``kind``: of the service; ``limits``: empty when
+    unknown; ``pod``: template with its engine's ``container``, None when unknown; ``port``: the engine's; ``budget``:
+    the command that makes the missing PodDisruptionBudget."""
     findings = [_cut_finding(limits)]
     if pod is not None and container is not None and kind in _PODS:
         answer_s = None if findings[0] else _longest_answer_s(limits)
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))
+    if pod is not None and container is not None:
+        findings.append(start_finding(container, port))
     if budget is not None:
         why = "no PodDisruptionBudget covers the pods: node drains and upgrades may evict all of them at once"
         findings.append(Finding("no-disruption-budget", "warn", why, "Kubernetes, disruptions", budget))

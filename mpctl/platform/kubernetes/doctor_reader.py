@@ -14,7 +14,8 @@ from typing import Any
 from mpctl.doctor import ClusterFacts, Denied
 from mpctl.doctor.access import FORBIDDEN
 from mpctl.doctor.kserve_setup import CONFIG, kserve_version
-from mpctl.doctor.state import SERVICE_LABEL, full_name, list_at, value_at
+from mpctl.doctor.state import full_name, list_at, value_at
+from mpctl.doctor.updates import ALL_PODS
 from mpctl.errors import MpctlError, NotPermitted
 from mpctl.platform.kubernetes.access import calls
 from mpctl.platform.kubernetes.access.calls import denied_calls
@@ -29,6 +30,13 @@ from mpctl.rollout.operation import unfinished_operation
 KSERVE_NAMESPACE = "kserve"
 _AT_ONCE = 6  # requests; client-go's default is 5 per second with bursts of 10
 _CONTROLLER = "control-plane=kserve-controller-manager"
+_SERVICES = (  # of the same name the last counts
+    kinds.DEPLOYMENT,
+    kinds.LEADER_WORKER_SET,
+    kinds.VLLM_RUNTIME,
+    kinds.LLM_INFERENCE_SERVICE,
+    kinds.INFERENCE_SERVICE,
+)
 _DRIVER = "app.kubernetes.io/name=nvidia-dra-driver-gpu"
 
 
@@ -43,7 +51,9 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     hooks = reader.read_all(_cluster_queries())
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
     reader.read_all(_service_queries(kserve, namespace))
-    services = reader.objects.get(kinds.INFERENCE_SERVICE.plural, ())
+    if namespace is not None and any(map(_has_extended, reader.objects.get(kinds.NODE.plural, ()))):
+        reader.read_all([(ALL_PODS, _every_pod)])
+    services = [item for kind in _SERVICES for item in reader.objects.get(kind.plural, ())]
     history = reader.objects.get("ledgers", ())
     facts = ClusterFacts(
         now=now,
@@ -58,6 +68,18 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
         look_alikes=tuple(look_alike(item) for item in history if not _is_own(item)),
     )
     return _with_schema(client, facts)
+
+
+def _has_extended(node: Json) -> bool:
+    """Return whether a device plugin hands out devices of a node, which only the pods on it show as taken."""
+    return any("/" in name for name in value_at(node, "status", "allocatable") or {})
+
+
+def _every_pod(client: Client) -> Sequence[Json] | None:
+    try:
+        return client.list(kinds.POD)
+    except NotPermitted:
+        raise MpctlError(f"the current user may not list {ALL_PODS}, so GPUs in use are unknown") from None
 
 
 _Query = tuple[str, Callable[[Client], "Sequence[Json] | None"]]
@@ -101,7 +123,7 @@ def _list(name: str, kind: ObjectKind, namespace: str | None = None, labels: str
 
 def _cluster_queries() -> list[_Query]:
     """Objects of the cluster itself."""
-    wide = (kinds.NODE, kinds.RESOURCE_SLICE, calls.DEVICE_CLASS)
+    wide = (kinds.NODE, kinds.RESOURCE_SLICE, kinds.RESOURCE_CLAIM, calls.DEVICE_CLASS)
     return [_list(kind.plural, kind) for kind in (*wide, calls.MUTATING, calls.VALIDATING)]
 
 
@@ -112,17 +134,15 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
         config_map = client.get(kinds.CONFIG_MAP, CONFIG, kserve)
         return [config_map] if config_map else None
 
-    mine = (kinds.RESOURCE_CLAIM, kinds.RESOURCE_CLAIM_TEMPLATE, kinds.INFERENCE_SERVICE, kinds.HPA)
+    mine = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.HPA, kinds.RESOURCE_QUOTA, kinds.LIMIT_RANGE)
     return [
         ("kserve-configmaps", config),
         _list("kserve-deployments", kinds.DEPLOYMENT, kserve, _CONTROLLER),
         _list("kserve-endpointslices", calls.ENDPOINT_SLICE, kserve),
         _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),
         *(_list(kind.plural, kind, namespace) for kind in (*mine, kinds.SCALED_OBJECT)),
-        _list("deployments", kinds.DEPLOYMENT, namespace),
-        *(_list(kind.plural, kind, namespace) for kind in (kinds.LEADER_WORKER_SET, kinds.HTTP_ROUTE)),
-        *(_list(kind.plural, kind, namespace) for kind in (kinds.SERVICE, kinds.DISRUPTION_BUDGET)),
-        _list("pods", kinds.POD, namespace, SERVICE_LABEL),
+        *(_list(kind.plural, kind, namespace) for kind in (*_SERVICES, kinds.HTTP_ROUTE)),
+        *(_list(kind.plural, kind, namespace) for kind in (kinds.SERVICE, kinds.DISRUPTION_BUDGET, kinds.POD)),
         _list("leases", kinds.LEASE, namespace, "app.kubernetes.io/managed-by=mpctl"),
         _list("ledgers", kinds.CONTROLLER_REVISION, namespace, f"{names.PART_LABEL}={names.LEDGER}"),
     ]

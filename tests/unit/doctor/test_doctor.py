@@ -14,7 +14,7 @@ from mpctl.app.cluster.doctor import Diagnosis
 from mpctl.cli.cluster import _lines
 from mpctl.cli.printer import page
 from mpctl.doctor import SEVERITIES, Denied, diagnose
-from mpctl.methods.preflight import drain
+from mpctl.methods.preflight import drain, probes
 
 
 def test_a_cluster_in_order_has_nothing_against_it_and_says_what_was_checked():
@@ -103,12 +103,12 @@ def test_any_hole_in_the_objects_is_survived(data):
 
 def test_every_finding_is_documented_and_every_documented_one_exists():
     source = Path(plan_doctor.__file__).parent
-    files = [*source.glob("*.py"), Path(drain.__file__)]
+    files = [*source.glob("*.py"), Path(drain.__file__), Path(probes.__file__)]
     calls = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
     args = [n.args[0] for n in calls if isinstance(n, ast.Call) and getattr(n.func, "id", "") in ("Finding", "Symptom")]
     words = [c.value for name in args for c in ast.walk(name) if isinstance(c, ast.Constant)]
     page = (Path(__file__).parents[3] / "docs" / "how-to" / "doctor.md").read_text()
-    table = page[page.index("## Findings") :]
+    table = page[page.index("## Findings") : page.index("## Checks and kinds")]
     rows = [line.split("|")[1] for line in table.splitlines() if line.startswith("| ")][1:]
     listed = {name.strip() for row in rows for name in row.split(",")}
     assert listed | {"unread"} == set(words)

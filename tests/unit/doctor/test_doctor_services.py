@@ -24,7 +24,8 @@ def grace_of_kubernetes(o):
 
 def workload(name, *, owner=None):
     """A Deployment with an engine that aborts what it serves, made by nobody or by a controller."""
-    engine = {"name": "main", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"]}
+    ready = {"httpGet": {"path": "/health", "port": 8000}}
+    engine = {"name": "main", "image": "vllm/vllm-openai:v0.32.0", "args": ["--model=m"], "readinessProbe": ready}
     owners = [{"kind": owner, "name": "big", "controller": True}] if owner else []
     template = {"spec": {"containers": [engine]}}
     return {"metadata": meta(name, "chat", ownerReferences=owners), "spec": {"template": template}}

@@ -49,7 +49,7 @@ def deployment(name="qwen"):
         "args": ["--shutdown-timeout=600"],
         "lifecycle": {"preStop": {"sleep": {"seconds": 15}}},
         "readinessProbe": PROBE,
-        "startupProbe": PROBE,
+        "startupProbe": {**PROBE, "failureThreshold": 60},
         "resources": {"claims": [{"name": "gpu"}], "limits": {"cpu": "2"}},
     }
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}

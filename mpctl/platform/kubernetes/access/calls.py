@@ -159,9 +159,16 @@ TABLE: tuple[CallRow, ...] = (
     *_rows("list", kinds.NODE, _GPU_COMMANDS, "GPUs, labels and taints", scope="cluster"),
     *_rows("list", kinds.RESOURCE_SLICE, _GPU_COMMANDS, "GPUs that the driver publishes", scope="cluster"),
     *_rows("list", kinds.RESOURCE_CLAIM, ("doctor", *_CHANGE_COMMANDS), "GPUs in use", scope="cluster"),
-    *_rows("list", kinds.POD, _CHANGE_COMMANDS, "GPUs in use, and pods that wait for one", "operator", scope="cluster"),
-    *_rows("list", kinds.RESOURCE_QUOTA, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
-    *_rows("list", kinds.LIMIT_RANGE, _CHANGE_COMMANDS, "whether a candidate fits", "operator"),
+    *_rows(
+        "list",
+        kinds.POD,
+        ("doctor", *_CHANGE_COMMANDS),
+        "GPUs in use, and pods that wait for one",
+        "operator",
+        scope="cluster",
+    ),
+    *_rows("list", kinds.RESOURCE_QUOTA, ("doctor", *_CHANGE_COMMANDS), "whether a candidate fits"),
+    *_rows("list", kinds.LIMIT_RANGE, ("doctor", *_CHANGE_COMMANDS), "whether a candidate fits"),
     *_rows("get", kinds.CLUSTER_SERVING_RUNTIME, _ALL_COMMANDS, "arguments that a runtime adds", scope="cluster"),
     # Optional: without it a signed verdict names no cluster.
     *_rows(

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mpctl.errors import MpctlError, NotPermitted
+from mpctl.estimate.capacity import gpus_of
 from mpctl.platform.kubernetes.api.api_client import Client
-from mpctl.platform.kubernetes.gpu_capacity import gpu_product, gpus_of
+from mpctl.platform.kubernetes.gpu_capacity import gpu_product
 from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.conditions import is_draining
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of, retained_route

@@ -79,6 +79,22 @@ def test_the_pasted_lines_end_the_warning(cli, tmp_path, image):
     assert "requests-lost" in text and "requests-lost" not in after.out + after.err
 
 
+PROBE = {"httpGet": {"path": "/health", "port": 8000}, "initialDelaySeconds": 120}
+
+
+def test_the_preflight_warns_of_a_liveness_probe_that_kills_an_engine_that_starts(cli, tmp_path):
+    manifest = workload("Deployment", {"args": [MODEL], "image": NEW, "livenessProbe": PROBE})
+    file, pod = tmp_path / "s.yaml", manifest["spec"]["template"]["spec"]
+    file.write_text(yaml.safe_dump(manifest))
+    before = cli("preflight", "-f", str(file), "--spec", "ngram")
+    text = " ".join((before.out + before.err).split())
+    assert before.code == 0 and "no startupProbe, and its livenessProbe allows 150 s" in text
+    pod["containers"][0]["startupProbe"] = yaml.safe_load(re.search(r"startupProbe: (\{.*?\}.*?\})", text)[1])
+    file.write_text(yaml.safe_dump(manifest))
+    after = cli("preflight", "-f", str(file), "--spec", "ngram")
+    assert "liveness-before-start" not in after.out + after.err
+
+
 DYNAMO = """\
 apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeployment

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.estimate.capacity import Need
+from mpctl.estimate.capacity import Need, exclusion_reason, gpus_of
 from mpctl.platform.kubernetes.api.kinds import HTTP_ROUTE, INFERENCE_SERVICE, NODE, POD
 from mpctl.platform.kubernetes.api.names import label_of
 from mpctl.platform.kubernetes.api.objects import changed_fields
 from mpctl.platform.kubernetes.api.replies import AlreadyExists, Call, Stale, error_of, retry_after
 from mpctl.platform.kubernetes.autoscaler import autoscaler_record, limits_of, pinned, targets
-from mpctl.platform.kubernetes.gpu_capacity import assess_capacity, exclusion_reason, gpus_of
+from mpctl.platform.kubernetes.gpu_capacity import assess_capacity
 from mpctl.platform.kubernetes.lease import process_is_gone, this_process
 
 CALL = Call("update", INFERENCE_SERVICE, "team", "demo")

@@ -2,7 +2,8 @@
 
 import pytest
 
-from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD, exceeded_limits, exceeded_quotas
+from mpctl.estimate.quota import exceeded_limits, exceeded_quotas
+from mpctl.platform.kubernetes.gpu_capacity import LOAD_POD
 
 ENGINE = {
     "containers": [

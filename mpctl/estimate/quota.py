@@ -1,0 +1,196 @@
+"""Quotas and limits of a namespace, decided by admission's own arithmetic (``QuotaEvaluator`` and ``LimitRanger`` of
+Kubernetes 1.36) over what the namespace lists. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+Json = Mapping[str, Any]
+Amounts = dict[str, Decimal]
+_COMPUTE = ("cpu", "memory", "ephemeral-storage")  # counted with and without the prefix "requests."
+_REQUIRED = ("cpu", "memory")  # a quota of these refuses a container that names none
+_GIB, _MIB = Decimal(2**30), Decimal(2**20)
+_SUFFIXES = {
+    **{f"{letter}i": Decimal(1024) ** power for power, letter in enumerate("KMGTPE", 1)},
+    **{letter: Decimal(1000) ** power for power, letter in enumerate("kMGTPE", 1)},
+    **{"m": Decimal("0.001"), "u": Decimal("0.000001"), "n": Decimal("0.000000001")},
+}
+
+
+def requested(pod: Json) -> Amounts:
+    """Return the requests of a pod, as the scheduler counts them."""
+    return _total(_with_defaults(pod, ()), "requests")
+
+
+def exceeded_quotas(
+    quotas: Iterable[Json], ranges: Sequence[Json], pods: Sequence[Json], objects: Mapping[str, int]
+) -> Iterator[str]:
+    """Name each quota that has no room, with the amounts of each resource that is short."""
+    defaulted = [_with_defaults(pod, ranges) for pod in pods]
+    for quota in quotas:
+        scopes = list(_scopes(quota))
+        counted = [pod for pod in defaulted if all(_in_scope(pod, scope) for scope in scopes)]
+        needed = total(map(_pod_amounts, counted))
+        if not scopes:
+            needed |= {f"count/{name}": Decimal(number) for name, number in objects.items()}
+        status = quota.get("status") or {}
+        hard = {**(quota["spec"].get("hard") or {}), **(status.get("hard") or {})}
+        used = status.get("used") or {}
+        short = [
+            f"{name} used {_text(name, amount(used.get(name, 0)))}, hard {_text(name, amount(limit))}, "
+            f"needed {_text(name, needed[name])}"
+            for name, limit in sorted(hard.items())
+            if needed.get(name) and amount(used.get(name, 0)) + needed[name] > amount(limit)
+        ]
+        short += [
+            f"container {container} names no {key}"
+            for key in sorted(hard)
+            for container in dict.fromkeys(c for pod in counted for c in _unnamed(pod, key))
+        ]
+        if short:
+            what = f"{len(pods)} more {'pod' if len(pods) == 1 else 'pods'}" if pods else "more objects"
+            yield f"ResourceQuota {quota['metadata']['name']} has no room for {what}: {', '.join(short)}"
+
+
+def exceeded_limits(ranges: Sequence[Json], pods: Sequence[Json]) -> Iterator[str]:
+    """Name each limit of a container or a pod that a pod does not keep."""
+    violations: dict[str, None] = {}
+    for pod in (_with_defaults(pod, ranges) for pod in pods):
+        containers = [(f"container {c['name']}", c.get("resources") or {}) for c in pod.get("containers") or []]
+        sums = {field: _total(pod, field) for field in ("requests", "limits")}
+        for limit_range in ranges:
+            for item in limit_range["spec"].get("limits") or []:
+                checked = {"Container": containers, "Pod": [("the pod", sums)]}.get(str(item.get("type")), [])
+                for owner, resources in checked:
+                    for fault in _beyond(item, resources):
+                        violations[f"LimitRange {limit_range['metadata']['name']}: {owner} has {fault}"] = None
+    yield from violations
+
+
+def _beyond(item: Json, resources: Json) -> Iterator[str]:
+    for bound, field, sign in (("max", "limits", 1), ("min", "requests", -1)):
+        for name, limit in (item.get(bound) or {}).items():
+            value = (resources.get(field) or {}).get(name)
+            if value is not None and sign * (amount(value) - amount(limit)) > 0:
+                yield f"{field}.{name} {_text(name, amount(value))}, {bound} {_text(name, amount(limit))}"
+
+
+def _with_defaults(pod: Json, ranges: Sequence[Json]) -> Json:
+    """The pod as LimitRanger and the API server's own defaults leave it."""
+    items = [i for r in ranges for i in r["spec"].get("limits") or [] if i.get("type") == "Container"]
+
+    def filled(container: Json) -> Json:
+        resources = container.get("resources") or {}
+        limits, requests = dict(resources.get("limits") or {}), dict(resources.get("requests") or {})
+        requests = {**limits, **requests}
+        for item in items:
+            limits = {**(item.get("default") or {}), **limits}
+            requests = {**(item.get("defaultRequest") or item.get("default") or {}), **requests}
+        return {**container, "resources": {"limits": limits, "requests": requests}}
+
+    fields = ("containers", "initContainers")
+    return {**pod, **{field: [filled(c) for c in pod.get(field) or []] for field in fields}}
+
+
+def _pod_amounts(pod: Json) -> Amounts:
+    """Return what a quota counts of one pod."""
+    amounts: Amounts = {"pods": Decimal(1), "count/pods": Decimal(1)}
+    for name, value in _total(pod, "requests").items():
+        amounts[f"requests.{name}"] = value
+        if name in _COMPUTE or name.startswith("hugepages-"):
+            amounts[name] = value
+    amounts |= {f"limits.{name}": value for name, value in _total(pod, "limits").items() if name in _COMPUTE}
+    return amounts
+
+
+def _total(pod: Json, field: str) -> Amounts:
+    """Requests or limits of a pod: of its containers and sidecars together, or of one that runs before them."""
+    largest: Amounts = {}
+    sidecars: Amounts = {}
+    for container in pod.get("initContainers") or []:
+        alone = total((sidecars, _of(container, field)))
+        if container.get("restartPolicy") == "Always":
+            sidecars = alone
+        largest = {name: max(largest.get(name, Decimal(0)), value) for name, value in {**largest, **alone}.items()}
+    together = total((sidecars, *(_of(container, field) for container in pod.get("containers") or [])))
+    amounts = {name: max(value, largest.get(name, Decimal(0))) for name, value in {**largest, **together}.items()}
+    overhead = {name: amount(value) for name, value in (pod.get("overhead") or {}).items()}
+    amounts = total((amounts, {name: value for name, value in overhead.items() if name in amounts}))
+    return {**amounts, **_of(pod, field)}  # resources of the whole pod count in place of its containers'
+
+
+def total(parts: Iterable[Amounts]) -> Amounts:
+    """Return the sum of amounts, resource by resource."""
+    amounts: Amounts = {}
+    for part in parts:
+        for name, value in part.items():
+            amounts[name] = amounts.get(name, Decimal(0)) + value
+    return amounts
+
+
+def _of(owner: Json, field: str) -> Amounts:
+    return {name: amount(value) for name, value in ((owner.get("resources") or {}).get(field) or {}).items()}
+
+
+def _unnamed(pod: Json, key: str) -> Iterator[str]:
+    """Containers without a resource that a quota requires every container to name."""
+    field, _, name = key.rpartition(".")
+    if name not in _REQUIRED or field not in ("", "requests", "limits"):
+        return
+    field = field or "requests"
+    for container in pod.get("containers") or []:
+        if name not in _of(container, field) and name not in _of(pod, field):
+            yield str(container.get("name"))
+
+
+def _scopes(quota: Json) -> Iterator[tuple[str, str, list[str]]]:
+    spec = quota["spec"]
+    for scope in spec.get("scopes") or []:
+        yield scope, "Exists", []
+    for item in (spec.get("scopeSelector") or {}).get("matchExpressions") or []:
+        yield item["scopeName"], item["operator"], item.get("values") or []
+
+
+def _in_scope(pod: Json, scope: tuple[str, str, list[str]]) -> bool:
+    """Return whether a quota of the scope counts the pod. A scope that says nothing of pods here counts none."""
+    name, operator, values = scope
+    if name == "PriorityClass":
+        class_name = pod.get("priorityClassName") or ""
+        present = {
+            "Exists": bool(class_name),
+            "DoesNotExist": not class_name,
+            "In": class_name in values,
+            "NotIn": class_name not in values,
+        }
+        return present.get(operator, False)
+    ends = pod.get("activeDeadlineSeconds") is not None
+    best_effort = not any(
+        _of(c, field) for c in (*(pod.get("containers") or []), pod) for field in ("requests", "limits")
+    )
+    return {
+        "Terminating": ends,
+        "NotTerminating": not ends,
+        "BestEffort": best_effort,
+        "NotBestEffort": not best_effort,
+    }.get(name, False)
+
+
+def amount(value: object) -> Decimal:
+    """A Kubernetes quantity as a number. ``kubernetes.utils.quantity`` has it, too, but importing it loads every model
+    of the client, for seconds."""
+    text = str(value)
+    for suffix, factor in _SUFFIXES.items():
+        if text.endswith(suffix):
+            return Decimal(text.removesuffix(suffix)) * factor
+    return Decimal(text)
+
+
+def _text(name: str, value: Decimal) -> str:
+    """An amount as a reader writes it: memory and storage in Gi or Mi."""
+    if not name.endswith(("memory", "storage")):
+        return f"{value.normalize():f}"
+    unit, suffix = (_GIB, "Gi") if value >= _GIB else (_MIB, "Mi")
+    return f"{round(value / unit, 2).normalize():f}{suffix}"

@@ -1,0 +1,38 @@
+"""Checks whether a container's probes let its engine start. Pure: a container in, a warning out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from mpctl.methods.preflight.preflight_rule import Finding
+
+# An engine loads weights, compiles and captures graphs, for minutes; a startupProbe was chosen for its model.
+_LEAST_S = {"startup": 300, "liveness": 600}
+_LINES = {"periodSeconds": 10, "failureThreshold": 60}
+_HANDLERS = ("httpGet", "exec", "tcpSocket", "grpc")
+
+
+def start_finding(container: Mapping[str, Any], port: int) -> Finding | None:
+    """A warning that the kubelet kills an engine that starts; None where it has the time. A liveness probe counts once
+    the startup probe has passed."""
+    when = next((when for when in _LEAST_S if container.get(f"{when}Probe")), None)
+    if when is None:
+        return None
+    probe = container[f"{when}Probe"]
+    period, failures = int(probe.get("periodSeconds") or 10), int(probe.get("failureThreshold") or 3)
+    allowed = int(probe.get("initialDelaySeconds") or 0) + period * failures
+    if allowed >= _LEAST_S[when]:
+        return None
+    usual = {"httpGet": {"path": "/health", "port": port}}
+    lines = {**next(({key: probe[key]} for key in _HANDLERS if key in probe), usual), **_LINES}
+    missing = "no startupProbe, and " if when == "liveness" else ""
+    return Finding(
+        "liveness-before-start",
+        "warn",
+        f"the container is killed before its engine has started: {missing}its {when}Probe allows {allowed} s; an "
+        "engine loads weights and captures graphs for minutes, and longer with a draft",
+        "Kubernetes, startup probes; kserve/kserve#5062",
+        f"set in the engine's container: startupProbe: {json.dumps(lines)}",
+    )
