@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from mpctl.app.console import Console
 from mpctl.app.files import read_file
 from mpctl.app.requests import MeasurementRequest
 from mpctl.errors import InputError, MpctlError
@@ -44,6 +45,17 @@ def read_workload(request: MeasurementRequest) -> Workload:
     return planned if request.rounds else replace(planned, repeats=planned.default_rounds)
 
 
+def read_workload_with_notes(console: Console, request: MeasurementRequest) -> Workload:
+    """Return the workload as :func:`read_workload` does, and report what of its files is left out or not sent."""
+    workload = read_workload(request)
+    for kind in workload.traffic:
+        for note in kind.notes:
+            console.note(f"prompts of {kind.name}: {note}")
+        if kind.repeated:
+            console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")
+    return workload
+
+
 def read_traffic(text: str) -> Traffic:
     """Read ``edits``, ``FILE`` or ``NAME=FILE``, each optionally followed by ``:SHARE``.
 
@@ -55,8 +67,8 @@ def read_traffic(text: str) -> Traffic:
         prompts, repeated = built_in
         return Traffic(source, prompts, share, repeated)
     name, path = _named(source)
-    prompts, repeated = read_prompts(read_file(path, "the prompts"), file=path)
-    return Traffic(name, prompts, share, repeated)
+    read = read_prompts(read_file(path, "the prompts"), file=path)
+    return Traffic(name, read.texts, share, read.repeated, notes=read.notes)
 
 
 def read_split(file: str) -> tuple[Traffic, ...]:
@@ -64,7 +76,7 @@ def read_split(file: str) -> tuple[Traffic, ...]:
     classes = read_classes(read_file(file, "the requests"), file=file)
     named: dict[str, Traffic] = {}
     for name, prompts in classes.items():
-        kind = Traffic(_class_name(name), prompts.texts, float(prompts.count), prompts.count - len(prompts.texts))
+        kind = Traffic(_class_name(name), prompts.texts, float(prompts.count), prompts.repeated, notes=prompts.notes)
         if kind.name in named:
             raise InputError(f"two categories are the class {kind.name}", file=file)
         named[kind.name] = kind

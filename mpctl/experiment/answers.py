@@ -47,6 +47,15 @@ class Level(StrEnum):
     PARSED = "parsed answers"
 
 
+GRAMMAR = ("response_format", "structured_outputs")  # settings that hold an answer to a form, as guided_... do
+_RESHAPING = ("presence_penalty", "frequency_penalty", "logit_bias", "bad_words", "allowed_token_ids")
+
+
+def has_grammar(body: Mapping[str, Any]) -> bool:
+    """Return whether a request asks for answers of a form."""
+    return any(value and (name in GRAMMAR or name.startswith("guided_")) for name, value in body.items())
+
+
 @dataclass(frozen=True)
 class Ask:
     """A request. ``body``: its messages, tools and response format, as the chat API takes them.
@@ -69,9 +78,16 @@ class Ask:
 
     @property
     def constrained(self) -> bool:
-        """True when a grammar may hold the answer, which the log probabilities of a scored prompt do not know."""
+        """True when a grammar may hold the answer."""
         calls = self.body.get("tools") and self.body.get("tool_choice") != "none"
-        return bool(calls or self.body.get("response_format"))
+        return bool(calls or has_grammar(self.body))
+
+    @property
+    def reshaped(self) -> bool:
+        """True when a grammar or a setting may change the probabilities of tokens, which the log probabilities of a
+        scored prompt do not know."""
+        repetition = self.body.get("repetition_penalty") not in (None, 1)
+        return self.constrained or repetition or any(map(self.body.get, _RESHAPING))
 
     @property
     def digest(self) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any
 
+from mpctl import safe_text
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
 from mpctl.experiment.prompt_files import Prompt, text_of
@@ -80,6 +81,14 @@ SHORTEST_MS = 0.001  # no clock here resolves less, and ratios of such times sta
 
 class BlockError(ValueError):
     """A result of the load client that cannot be used; the message says which field."""
+
+    hint = "run the same command again"
+
+
+class UnansweredError(BlockError):
+    """The engine answered no request of a block; the message has the first reason."""
+
+    hint = "send one of the prompts with curl; the engine's log has more, and the same command continues"
 
 
 @dataclass(frozen=True)
@@ -161,6 +170,11 @@ class Block(Record):
         return tuple(s for s in self.samples if not s.error)
 
     @property
+    def first_error(self) -> str:
+        """The reason of the first request that failed; empty without one."""
+        return next((s.error for s in self.samples if s.error), "")
+
+    @property
     def output_tokens(self) -> int:
         """Sum over answered requests, from usage."""
         return sum(s.tokens for s in self.completed)
@@ -211,7 +225,8 @@ class Block(Record):
         """Return what was measured of ``prompts``, sent in this order.
 
         Raises:
-            BlockError: there is not one request per prompt, or a figure cannot have been measured.
+            BlockError: there is not one request per prompt, a figure cannot have been measured, or every request
+                failed.
             CounterError: the counters around the block cannot be differenced.
         """
         requests = result.requests
@@ -223,6 +238,9 @@ class Block(Record):
             require_figures("duration_s", result.duration_s or -1.0)  # none takes no time
         except ValueError as error:
             raise BlockError(f"the load client's result: {error}") from error
+        samples = tuple(map(_sample, requests, prompts))
+        if samples and all(sample.error for sample in samples):
+            raise UnansweredError(f"all {len(samples)} requests failed, the first with {samples[0].error}")
         held = [1000.0 * request.held_s for request in requests if not request.error]
         return cls(
             arm=arm,
@@ -231,7 +249,7 @@ class Block(Record):
             held_ms=math.fsum(held) / len(held) if held and cell.rate is not None else 0.0,
             started=result.started,
             duration_s=result.duration_s,
-            samples=tuple(map(_sample, requests, prompts)),
+            samples=samples,
             window=Window.between(before, after),
             step_ms=_steps([gap for request in requests for gap in request.gaps_s]),
         )
@@ -268,7 +286,8 @@ def _sample(request: StreamedRequest, prompt: Prompt) -> Sample:
     name = prompt_digest(prompt)
     if request.error or not request.tokens:
         lines = request.error.strip().splitlines() or ["no output"]
-        return Sample(None, None, 0, digest, _without_prompt(lines[-1], text_of(prompt))[:300], name)
+        reason = safe_text.line(_without_prompt(lines[-1], text_of(prompt)))
+        return Sample(None, None, 0, digest, reason[:300], name)
     total_s = request.ttft_s + math.fsum(request.gaps_s)  # the gaps telescope, whatever the chunks were
     return Sample(1000.0 * request.ttft_s, 1000.0 * total_s, request.tokens, digest, prompt=name)
 

@@ -1,42 +1,79 @@
 """Files of prompts and conversations, read by their structure, and the sets that mpctl brings along.
 
-A line holds a prompt, a conversation as ShareGPT has it, or a request as OpenAI's API gets it, which logs of gateways
-wrap. A conversation becomes one request per turn of the user, each with everything before it: the prefix grows as in a
-chat or an agent's session. The answers in between are those of the file, so that both arms get the same requests.
+A record holds a prompt, questions, an instruction, a conversation, or a request as OpenAI's API gets it, which logs of
+gateways wrap. A conversation becomes one request per turn of the user, each with everything before it: the prefix grows
+as in a chat or an agent's session. Earlier answers are those of the file, so that both arms get the same requests.
 Sessions take turns, eight at a time: a request never runs at the same time as the one before it of its session, up to
-eight at once.
+eight concurrently.
+
+A record without a request is left out and counted, and so are settings that are not sent. A file is refused if nothing
+remains, or if it is not JSON.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import resources
 from typing import Any
 
 from mpctl import bounded
 from mpctl.errors import InputError
+from mpctl.experiment.answers import GRAMMAR, has_grammar
 
 _AT_ONCE = 8
 _LEVELS = 100  # of nesting in a request; what reads it later recurses
-_NAMED = 4  # faults of a file that are named besides the first
-_NESTED = ("request", "body", "request_body")  # where logs of gateways and servers keep what was sent
-_ROLES = {"human": "user", "gpt": "assistant", "bot": "assistant", "chatgpt": "assistant", "function": "tool"}
+_NAMED = 4  # reasons or settings that are named; the others are counted together
+_FIELDS = 8  # of a record of an unknown format that are named
+_NESTED = ("request", "body", "request_body", "proxy_server_request")  # where logs of gateways and servers keep it
+_LISTS = ("messages", "conversations", "conversation", "turns")
+_USERS = ("user", "human", "prompter")
+_ASSISTANTS = ("assistant", "gpt", "chatgpt", "bot", "model", "ai")
+_TOOLS = ("tool", "function", "observation", "ipython", "tool_response", "function_response")
+_CALLERS = ("function_call", "tool_call")
+_ROLES = {
+    "system": "system",
+    "developer": "developer",
+    **dict.fromkeys(_USERS, "user"),
+    **dict.fromkeys((*_ASSISTANTS, *_CALLERS), "assistant"),
+    **dict.fromkeys(_TOOLS, "tool"),
+}
+_KEPT = ("tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning")  # of a message
+_TEXTS = ("text", "input_text", "output_text")
+_CALLING = ("tools", "tool_choice", "parallel_tool_calls")
+_TEMPLATE = ("chat_template_kwargs", "reasoning_effort", "include_reasoning", "thinking_token_budget", "documents")
+_NUCLEUS = ("top_p", "top_k", "min_p")
+_PENALTIES = ("presence_penalty", "frequency_penalty", "repetition_penalty")
+_TOKENS = ("logit_bias", "bad_words", "allowed_token_ids")
+_ENDS = ("stop", "stop_token_ids", "include_stop_str_in_output", "ignore_eos", "repetition_detection")
+_SPELLING = ("skip_special_tokens", "spaces_between_special_tokens")
+_SENT = frozenset((*GRAMMAR, *_CALLING, *_TEMPLATE, *_NUCLEUS, *_PENALTIES, *_TOKENS, *_ENDS, *_SPELLING))
+_BY_MPCTL = ("temperature", "max_tokens", "max_completion_tokens", "stream", "stream_options", "seed", "cache_salt")
+_OTHER_ANSWERS = ("n", "best_of", "use_beam_search", "length_penalty", "min_tokens", "echo", "suffix")
+_LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
+_EARLIER_CALLS = ("functions", "function_call")
+_RENDERING = ("continue_final_message", "add_generation_prompt", "chat_template", "truncate_prompt_tokens")
+_ENGINE = ("mm_processor_kwargs", "vllm_xargs", "priority")
+_UNSENT = frozenset((*_BY_MPCTL, *_OTHER_ANSWERS, *_LOGPROBS, *_EARLIER_CALLS, *_RENDERING, *_ENGINE))
+_LABELS = ("model", "user", "metadata", "store", "request_id", "session_id")  # decide nothing about an answer
+_UNNAMED = frozenset(("system", "prompt", "extra_body", *_LABELS, *_LISTS))
+_LATER = "later questions without an answer"
 _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
 
 
 @dataclass(frozen=True)
 class Chat:
-    """A request with several messages, tools or a response format. ``text``: its body as JSON, with sorted keys."""
+    """A request with several messages or settings. ``text``: its body as JSON, with sorted keys."""
 
     text: str
 
     @classmethod
     def of(cls, body: Mapping[str, Any]) -> Chat:
         """Return the request of a body."""
-        return cls(json.dumps(body, sort_keys=True))
+        return cls(json.dumps(body, sort_keys=True, ensure_ascii=False))
 
     @property
     def body(self) -> dict[str, Any]:
@@ -56,37 +93,93 @@ def text_of(prompt: Prompt) -> str:
 
 @dataclass(frozen=True)
 class Prompts:
-    """The requests of one class: distinct, in the order they are sent. ``count``: with repeats."""
+    """The requests of one class: distinct, in the order they are sent. ``count``: with duplicates; ``notes``: what of
+    the file is left out or not sent."""
 
     texts: tuple[Prompt, ...]
     count: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def repeated(self) -> int:
+        """Number of duplicates."""
+        return self.count - len(self.texts)
 
 
-def read_prompts(text: str, *, file: str) -> tuple[tuple[Prompt, ...], int]:
-    """Return the distinct requests of a file and its number of duplicates.
+@dataclass(frozen=True)
+class _Session:
+    """The requests of a record. ``unsent``: names of what they lack."""
+
+    kind: str
+    requests: list[Prompt]
+    unsent: tuple[str, ...] = ()
+
+
+@dataclass
+class _LeftOut:
+    """Records without a request: how many for each reason, and the line of the first."""
+
+    counts: Counter[str] = field(default_factory=Counter)
+    lines: dict[str, int] = field(default_factory=dict)
+
+    def add(self, reason: str, line: int) -> None:
+        self.counts[reason] += 1
+        self.lines.setdefault(reason, line)
+
+    def note(self, records: int) -> str:
+        named = [
+            f"{count} ({reason}; first in line {self.lines[reason]})"
+            for reason, count in self.counts.most_common(_NAMED)
+        ]
+        others = self.counts.total() - sum(count for _, count in self.counts.most_common(_NAMED))
+        named += [f"{others} for other reasons"] if others else []
+        return f"left out {self.counts.total()} of {records} records: {', '.join(named)}"
+
+    def error(self, file: str) -> InputError:
+        """The refusal of a file in which nothing remains: the first reasons with their lines."""
+        (first, line), *others = list(self.lines.items())[: _NAMED + 1]
+        reasons = [first, *(f"line {number}: {reason}" for reason, number in others)]
+        alike = self.counts.total() - len(reasons)
+        reasons += [f"and {alike} more"] if alike else []
+        return InputError("; ".join(reasons), file=file, line=line, hint=_HINT)
+
+
+def read_prompts(text: str, *, file: str) -> Prompts:
+    """Return the distinct requests of a file.
 
     Raises:
-        InputError: the file is not JSON, a record has no known structure, or there is none.
+        InputError: the file is not JSON, or no record holds a request.
     """
-    distinct = _distinct(_in_turns([session for _, session in _sessions(text, file)]))
-    return distinct.texts, distinct.count - len(distinct.texts)
+    return _prompts(*_sessions(text, file))
 
 
 def read_classes(text: str, *, file: str) -> dict[str, Prompts]:
     """Return the requests of a file by class: the record's category where it has one, else ``tools`` (a tool is offered
-    or was called), ``sessions`` (several turns) or ``chat``.
+    or was called), ``sessions`` (several turns) or ``chat``. The first class has the notes about the file.
 
     Raises:
         InputError: as for :func:`read_prompts`.
     """
-    classes: dict[str, list[list[Prompt]]] = {}
-    for name, session in _sessions(text, file):
-        classes.setdefault(name, []).append(session)
-    return {name: _distinct(_in_turns(sessions)) for name, sessions in classes.items()}
+    sessions, notes = _sessions(text, file)
+    classes: dict[str, list[_Session]] = {}
+    for session in sessions:
+        classes.setdefault(session.kind, []).append(session)
+    first = sessions[0].kind
+    return {name: _prompts(members, notes if name == first else ()) for name, members in classes.items()}
 
 
-def _distinct(texts: Sequence[Prompt]) -> Prompts:
-    return Prompts(tuple(dict.fromkeys(texts)), len(texts))
+def _prompts(sessions: Sequence[_Session], notes: Sequence[str]) -> Prompts:
+    texts = _in_turns([session.requests for session in sessions])
+    return Prompts(tuple(dict.fromkeys(texts)), len(texts), (*notes, *_unsent(sessions)))
+
+
+def _unsent(sessions: Sequence[_Session]) -> Iterator[str]:
+    counts = Counter[str]()
+    for session in sessions:
+        counts.update(dict.fromkeys(session.unsent, len(session.requests)))
+    if counts:
+        named = [f"{name} in {count} request{'s' * (count > 1)}" for name, count in counts.most_common()]
+        yield f"not sent: {', '.join(named)}"
 
 
 def _in_turns(sessions: Sequence[Sequence[Prompt]]) -> list[Prompt]:
@@ -106,33 +199,32 @@ def _in_turns(sessions: Sequence[Sequence[Prompt]]) -> list[Prompt]:
     return order
 
 
-def _sessions(text: str, file: str) -> list[tuple[str, list[Prompt]]]:
-    sessions: list[tuple[str, list[Prompt]]] = []
-    faults: list[InputError] = []
-    hidden = 0  # an error holds its frames: a file of nothing but faults would take seconds
-    for line, record in _records(text, file):
+def _sessions(text: str, file: str) -> tuple[list[_Session], tuple[str, ...]]:
+    """The sessions of a file, and notes about what of it is left out or replaced."""
+    sessions: list[_Session] = []
+    left_out, broken, replaced = _LeftOut(), _LeftOut(), 0
+    for line, read in _records(text.removeprefix("\ufeff"), file):
         try:
-            sessions.append(_session(record(), file, line))
+            record = read()
+            if bounded.is_nested_deeper(record, _LEVELS):
+                raise _UnknownError(f"is nested more than {_LEVELS} levels deep", "request")
+            session = _session(record)
+            sessions.append(replace(session, requests=[_whole(request) for request in session.requests]))
+            replaced += sessions[-1] != session
+        except _UnknownError as unknown:
+            left_out.add(str(unknown), line)
         except InputError as error:
-            if len(faults) <= _NAMED:
-                faults.append(error)
-            else:
-                hidden += 1
-    if faults:
-        raise _joined(faults, hidden)
+            broken.add(error.reason, line)
+    if broken.counts:
+        raise broken.error(file)
+    if not sessions and left_out.counts:
+        raise left_out.error(file)
     if not sessions:
         raise InputError("holds no prompts", file=file, hint=_HINT)
-    return sessions
-
-
-def _joined(faults: Sequence[InputError], hidden: int) -> InputError:
-    """The first fault of a file, with the lines of the others and the number of those that are hidden."""
-    first, *others = faults
-    if not others:
-        return first
-    named = "; ".join(f"line {fault.line}: {fault.reason}" for fault in others)
-    reason = f"{first.reason}; {named}" + (f"; and {hidden} more" if hidden else "")
-    return InputError(reason, file=first.file, line=first.line, field=first.field, hint=first.hint)
+    notes = [left_out.note(len(sessions) + left_out.counts.total())] if left_out.counts else []
+    if replaced:
+        notes.append(f"replaced half a surrogate pair by U+FFFD in {replaced} record{'s' * (replaced > 1)}")
+    return sessions, tuple(notes)
 
 
 def _records(text: str, file: str) -> Iterator[tuple[int, Callable[[], Any]]]:
@@ -159,82 +251,142 @@ def _loads(text: str, file: str, line: int | None) -> Any:
         raise InputError("not JSON that can be read: too deep, or a number too long", file=file, line=line) from error
 
 
-def _session(record: Any, file: str, line: int) -> tuple[str, list[Prompt]]:
-    """The class and the requests of one record."""
-    try:
-        kind, requests = _requests(record)
-    except _UnknownError as error:
-        raise InputError(error.why, file=file, line=line, field=error.field, hint=_HINT) from error
-    category = record.get("category")
-    return (category if isinstance(category, str) and category.strip() else kind), requests
+def _whole(request: Prompt) -> Prompt:
+    """The request with U+FFFD for each half of a surrogate pair, which logs cut by length hold and UTF-8 does not."""
+    text = text_of(request).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return Chat(text) if isinstance(request, Chat) else text
 
 
 class _UnknownError(Exception):
-    def __init__(self, why: str, field: str) -> None:
-        super().__init__(why)
-        self.why, self.field = why, field
+    """A record holds no request that can be sent."""
+
+    def __init__(self, why: str, name: str) -> None:
+        super().__init__(f"{name}: {why}" if name else why)
 
 
-def _requests(record: Any) -> tuple[str, list[Prompt]]:
+def _session(record: Any) -> _Session:
+    """The class and the requests of one record."""
+    session = _requests(record, nested=False)
+    category = record.get("category")
+    return replace(session, kind=category) if isinstance(category, str) and category.strip() else session
+
+
+def _requests(record: Any, *, nested: bool) -> _Session:
+    """``nested``: the record is a request alone, without fields of a data set."""
     if not isinstance(record, dict):
         raise _UnknownError("needs a non-empty string", "prompt")
-    if bounded.is_nested_deeper(record, _LEVELS):
-        raise _UnknownError(f"is nested more than {_LEVELS} levels deep", "request")
     for key in _NESTED:
-        inner = _nested(record.get(key))
-        if inner is not None:
-            return _requests(inner)
-    settings = _settings(record)
-    if isinstance(record.get("messages"), list):
-        return _conversation(record["messages"], settings, "messages")
-    if isinstance(record.get("conversations"), list):
-        return _conversation(record["conversations"], settings, "conversations")
-    prompt = _text(record.get("prompt"), "prompt")
-    if settings:
-        return _conversation([{"role": "user", "content": prompt}], settings, "messages")
-    return "chat", [prompt]
+        inner = _parsed(record.get(key))
+        if isinstance(inner, dict):
+            return _requests(inner, nested=True)
+    extra = record.get("extra_body")
+    record = {**record, **extra} if isinstance(extra, dict) else record
+    settings, unsent = _settings(record, nested=nested)
+    system = [{"role": "system", "content": record["system"]}] if record.get("system") else []
+    name = next((name for name in _LISTS if isinstance(record.get(name), list)), None)
+    if name is not None:
+        return _conversation([*system, *record[name]], settings, unsent, name)
+    if "prompt" not in record and "instruction" in record:
+        return _conversation([*system, *_instruction(record)], settings, unsent, "instruction")
+    if "prompt" not in record:
+        raise _UnknownError(f"holds none of prompt, {', '.join(_LISTS)}, instruction; {_fields(record)}", "")
+    prompt = _text(record["prompt"], "prompt")
+    if settings or system:
+        return _conversation([*system, {"role": "user", "content": prompt}], settings, unsent, "messages")
+    return _Session("chat", [prompt], unsent)
 
 
-def _settings(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The tools and the response format of a request, which every turn of it is sent with."""
-    tools, response_format = record.get("tools"), record.get("response_format")
-    if tools is not None and not (isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)):
-        raise _UnknownError("needs a list of objects", "tools")
-    if response_format is not None and not isinstance(response_format, dict):
+def _fields(record: Mapping[str, Any]) -> str:
+    """The fields of a record of another format, whose names may be anything."""
+    named = ", ".join(f"{name:.40}" for name in [*record][:_FIELDS])
+    return f"its fields: {named}{', ...' * (len(record) > _FIELDS)}" if record else "it has no fields"
+
+
+def _instruction(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The messages of an instruction with its input, as Alpaca has them, and with its history."""
+    parts = _text(record["instruction"], "instruction"), record.get("input")
+    text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
+    history = record.get("history") or ()
+    if not isinstance(history, list | tuple) or not all(isinstance(pair, list) and len(pair) == 2 for pair in history):
+        raise _UnknownError("needs pairs of a question and an answer", "history")
+    earlier = [(role, text) for pair in history for role, text in zip(("user", "assistant"), pair, strict=True)]
+    return [{"role": role, "content": content} for role, content in (*earlier, ("user", text))]
+
+
+def _settings(record: Mapping[str, Any], *, nested: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The settings of a request, which every turn of it is sent with, and the names of those that are not sent."""
+    sent = {
+        name: value
+        for name, value in record.items()
+        if (name in _SENT or name.startswith("guided_")) and value not in (None, [], {}, "")
+    }
+    if "tools" in sent:
+        sent["tools"] = _tools(sent["tools"])
+    if not isinstance(sent.get("response_format", {}), dict):
         raise _UnknownError("needs an object", "response_format")
-    return {key: value for key, value in (("tools", tools), ("response_format", response_format)) if value}
+    unsent = [name for name in record if name in _UNSENT or (nested and name not in _SENT | _UNNAMED)]
+    if not _is_choice(sent.get("tool_choice", "auto")):
+        unsent.append("tool_choice")
+        del sent["tool_choice"]
+    if not sent.get("tools"):
+        sent = {name: value for name, value in sent.items() if name not in ("tools", "tool_choice")}
+    return sent, tuple(name for name in unsent if record[name] is not None and name not in sent)
 
 
-def _nested(value: Any) -> dict[str, Any] | None:
-    if isinstance(value, str) and value.lstrip()[:1] == "{":
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            return None
-    return value if isinstance(value, dict) else None
+def _tools(tools: Any) -> list[dict[str, Any]]:
+    """The tools of a request; trainers write them as a text, and without their type."""
+    listed = _parsed(tools)
+    if not isinstance(listed, list) or not all(isinstance(tool, dict) for tool in listed):
+        raise _UnknownError("needs a list of objects", "tools")
+    return [tool if "function" in tool or "type" in tool else {"type": "function", "function": tool} for tool in listed]
 
 
-def _text(value: Any, field: str) -> str:
+def _is_choice(choice: Any) -> bool:
+    """Return whether a tool_choice is a word or names a function."""
+    function = choice.get("function") if isinstance(choice, dict) else None
+    return isinstance(choice, str) or (isinstance(function, dict) and isinstance(function.get("name"), str))
+
+
+def _parsed(value: Any) -> Any:
+    """A value that a log may hold as a text; None where the text is not JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        parsed = json.loads(value)
+    except (ValueError, RecursionError):
+        return None
+    return None if bounded.is_nested_deeper(parsed, _LEVELS) else parsed
+
+
+def _text(value: Any, name: str) -> str:
     if not isinstance(value, str) or not value:
-        raise _UnknownError("needs a non-empty string", field)
+        raise _UnknownError("needs a non-empty string", name)
     return value
 
 
-def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], field: str) -> tuple[str, list[Prompt]]:
+def _conversation(listed: Sequence[Any], settings: Mapping[str, Any], unsent: tuple[str, ...], name: str) -> _Session:
     """A request per turn of the user or a tool. A list of messages that ends with one is a request as it was sent;
     of questions without answers only the first is asked, which needs no answer of the model under test."""
-    messages = [_message(message, field) for message in listed]
+    messages = _with_ids([_message(message, name) for message in listed])
     if not {"assistant", "tool"} & {message["role"] for message in messages}:
         questions = [i for i, message in enumerate(messages) if message["role"] == "user"]
         messages = messages[: questions[0] + 1] if questions else messages
-    ends = [i for i, message in enumerate(messages) if message["role"] in ("user", "tool") and _is_last(messages, i)]
+        unsent += (_LATER,) * (len(questions) > 1)
+    ends = [i for i, message in enumerate(messages) if _asks(message) and _is_last(messages, i)]
     if not ends:
-        raise _UnknownError("has no message of a user", field)
-    if field == "messages" and ends[-1] == len(messages) - 1:
+        raise _UnknownError("no question of a user", name)
+    if name == "messages" and ends[-1] == len(messages) - 1:
         ends = ends[-1:]
     called = "tools" in settings or any(message["role"] == "tool" or "tool_calls" in message for message in messages)
     kind = "tools" if called else "sessions" if sum(message["role"] == "user" for message in messages) > 1 else "chat"
-    return kind, [_request(messages[: end + 1], settings) for end in ends]
+    return _Session(kind, [_request(messages[: end + 1], settings) for end in ends], unsent)
+
+
+def _asks(message: Mapping[str, Any]) -> bool:
+    """Return whether a message is a result of a tool or a question with a text."""
+    content = message["content"]
+    texts = [content] if isinstance(content, str) else [part["text"] for part in content or ()]
+    return message["role"] == "tool" or (message["role"] == "user" and any(text.strip() for text in texts))
 
 
 def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
@@ -242,41 +394,79 @@ def _is_last(messages: Sequence[Mapping[str, Any]], index: int) -> bool:
     return index + 1 == len(messages) or messages[index + 1]["role"] == "assistant"
 
 
-def _message(message: Any, field: str) -> dict[str, Any]:
+def _message(message: Any, name: str) -> dict[str, Any]:
+    if name == "turns" and isinstance(message, str):
+        message = {"role": "user", "content": message}
     if not isinstance(message, dict):
-        raise _UnknownError("needs messages with a role and a content", field)
-    role = message.get("role", message.get("from"))
-    content = message.get("content", message.get("value"))
-    if not isinstance(role, str) or not _is_content(content, message):
-        raise _UnknownError("needs messages with a role and a text", field)
-    tool_fields = {key: message[key] for key in ("tool_calls", "tool_call_id", "name") if message.get(key)}
-    return {"role": _ROLES.get(role, role), "content": content, **tool_fields}
+        raise _UnknownError("needs messages with a role and a content", name)
+    said, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+    role = _ROLES.get(said.lower()) if isinstance(said, str) else None
+    if role is None:
+        raise _UnknownError(f"needs messages with a role and a text, not the role {said!r:.40}", name)
+    kept = {key: message[key] for key in _KEPT if message.get(key)}
+    call = content if str(said).lower() in _CALLERS else message.get("function_call")
+    if call:
+        return {"role": role, **kept, "content": None, "tool_calls": _calls(call, name)}
+    if content is None and "tool_calls" in kept:
+        return {"role": role, **kept, "content": None}
+    return {"role": role, **kept, "content": _content(content, name)}
 
 
-def _is_content(content: Any, message: Mapping[str, Any]) -> bool:
-    if content is None:
-        return bool(message.get("tool_calls"))
-    if isinstance(content, list):
-        return all(isinstance(p, dict) and p.get("type") == "text" and isinstance(p.get("text"), str) for p in content)
-    return isinstance(content, str)
+def _content(content: Any, name: str) -> str | list[dict[str, Any]]:
+    """The text of a message, or its parts if all are texts; a log has null for an answer that was cut off."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        raise _UnknownError("needs messages with a role and a text", name)
+    for part in content:
+        if part.get("type") not in _TEXTS or not isinstance(part.get("text"), str):
+            raise _UnknownError(f"a part of type {part.get('type')!r:.40} cannot be sent", name)
+    return [{"type": "text", "text": part["text"]} for part in content]
+
+
+def _calls(call: Any, name: str) -> list[dict[str, Any]]:
+    """The tool calls of a message, of the form in which trainers and earlier versions of the API write them."""
+    parsed = _parsed(call)
+    calls = parsed if isinstance(parsed, list) else [parsed]
+    if not calls or not all(isinstance(each, dict) and isinstance(each.get("name"), str) for each in calls):
+        raise _UnknownError("needs a function_call with a name and arguments", name)
+    arguments = [each.get("arguments", each.get("parameters", {})) for each in calls]
+    texts = [value if isinstance(value, str) else json.dumps(value, ensure_ascii=False) for value in arguments]
+    functions = [{"name": each["name"], "arguments": text} for each, text in zip(calls, texts, strict=True)]
+    return [{"id": "", "type": "function", "function": function} for function in functions]
+
+
+def _with_ids(messages: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages with an id for each call that has none, and for the result that follows it."""
+    numbered, waiting = list[dict[str, Any]](), list[str]()
+    for number, message in enumerate(messages):
+        calls = message.get("tool_calls")
+        added: dict[str, Any] = {}
+        if isinstance(calls, list) and all(isinstance(call, dict) and call.get("id") == "" for call in calls):
+            waiting = [f"call-{number}-{index}" for index in range(len(calls))]
+            added = {"tool_calls": [{**call, "id": name} for call, name in zip(calls, waiting, strict=True)]}
+        elif message["role"] == "tool" and waiting and "tool_call_id" not in message:
+            added = {"tool_call_id": waiting.pop(0)}
+        numbered.append({**message, **added})
+    return numbered
 
 
 def _request(messages: Sequence[Mapping[str, Any]], settings: Mapping[str, Any]) -> Prompt:
     (only, *following) = messages
-    if not following and not settings and isinstance(only["content"], str) and only["content"]:
-        return _text(only["content"], "messages")
+    if not following and not settings and only.keys() == {"role", "content"} and isinstance(only["content"], str):
+        return str(only["content"])
     return Chat.of({"messages": list(messages), **settings})
 
 
 def body_of(prompt: Prompt) -> dict[str, Any]:
-    """The body of the request that a prompt of the workload stands for: its messages, tools and response format."""
+    """The body of the request that a prompt of the workload stands for: its messages and settings."""
     return prompt.body if isinstance(prompt, Chat) else {"messages": [{"role": "user", "content": prompt}]}
 
 
 def asks_for_more_than_a_text(prompt: Prompt) -> bool:
-    """Return whether a request brings tools, a response format or several messages."""
+    """Return whether a request brings tools, a form of the answer or several messages."""
     body = body_of(prompt)
-    return len(body["messages"]) > 1 or not body.keys().isdisjoint(("tools", "response_format"))
+    return len(body["messages"]) > 1 or "tools" in body or has_grammar(body)
 
 
 BUILT_IN = ("edits", "rag", "chat", "math", "fresh")
@@ -287,4 +477,5 @@ def built_in_prompts(name: str) -> tuple[tuple[Prompt, ...], int] | None:
     if name not in BUILT_IN:
         return None
     file = resources.files("mpctl.experiment") / "prompts" / f"{name}.jsonl"
-    return read_prompts(file.read_text(encoding="utf-8"), file=name)
+    prompts = read_prompts(file.read_text(encoding="utf-8"), file=name)
+    return prompts.texts, prompts.repeated

@@ -25,7 +25,7 @@ from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell, check_traffic
 from mpctl.experiment.prompt_files import Prompt, text_of
 from mpctl.experiment.variants import Variant
-from mpctl.records import Record, form
+from mpctl.records import Record, encode, form
 from mpctl.stats.sequential import FEWEST, FIRST_LOOK
 
 OPEN_LIMIT = 256  # most requests in flight in an open loop; time held back by it counts as waiting
@@ -52,7 +52,7 @@ class StoredPrompts:
 class Traffic:
     """A class of requests: ``prompts`` are distinct and in the order they are sent; ``share`` is its weight among the
     service's requests; ``repeated``: duplicates in its file, left out. ``stored``: of a class read from a record, whose
-    prompts are not at hand."""
+    prompts are not at hand. ``notes``: what of its file is left out or not sent."""
 
     name: str
     prompts: tuple[Prompt, ...]
@@ -60,6 +60,7 @@ class Traffic:
     repeated: int = 0
     stored: StoredPrompts | None = None
     variant: Variant | None = None  # of another class, with whose other variants it shares the rounds
+    notes: tuple[str, ...] = field(default=(), compare=False)  # no record keeps them
 
     def __post_init__(self) -> None:
         check_traffic(self.name)
@@ -111,8 +112,9 @@ def share_alike(prompts: tuple[Prompt, ...]) -> float:
     return alike / len(compared) if compared else 0.0
 
 
-def _without_prompts(traffic: tuple[Traffic, ...]) -> list[Traffic]:
-    return [kind.without_prompts() for kind in traffic]
+def _without_prompts(traffic: tuple[Traffic, ...]) -> list[dict[str, Any]]:
+    records = [encode(kind.without_prompts()) for kind in traffic]
+    return [{name: value for name, value in record.items() if name != "notes"} for record in records]
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,11 @@ class Workload(Record):
         counted = sum(self.repeats * self.requests_of(c) for c in self.cells if c.traffic == kind.name)
         needed = self.warmup + counted
         largest = max(self.requests_of(c) for c in self.cells if c.traffic == kind.name)
+        notes = "".join(f"; {note}" for note in kind.notes)
         if kind.count < self.warmup + largest:
             raise InputError(
                 f"{kind.count} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
-                f"{largest} in a block",
+                f"{largest} in a block{notes}",
                 field="prompts",
                 hint="add prompts, or lower --requests or --concurrency",
             )
@@ -183,7 +186,8 @@ class Workload(Record):
             cells = len(self.cells) // len(self.traffic)
             raise InputError(
                 f"{kind.count} distinct prompts of {kind.name} are too few: {self.warmup} to warm up and "
-                f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need {needed}",
+                f"{self.repeats} rounds of {counted // self.repeats} in {cells} cell{'s' * (cells > 1)} need "
+                f"{needed}{notes}",
                 field="prompts",
                 hint="add prompts, lower --repeats or --requests, or use them again with --reuse-prompts",
             )

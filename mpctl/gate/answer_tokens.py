@@ -46,7 +46,7 @@ def tie_of(pairs: Iterable[Pair]) -> Tie | None:
     """Return the margin of ties by the baseline's own greedy answers; None without one that was scored."""
     largest, answers, shifts = 0.0, 0, list[float]()
     for pair in pairs:
-        if pair.own is None or not pair.ask.greedy or pair.ask.constrained:
+        if pair.own is None or not pair.ask.greedy or pair.ask.reshaped:
             continue  # a grammar's mask is in the log probabilities of decoding, and in no score (vLLM 0.32)
         shifts += [abs(a - b) for a, b in _reported(pair.baseline, pair.own) if _MIDDLING[0] <= b <= _MIDDLING[1]]
         answers += 1
@@ -74,7 +74,7 @@ def token_fault(
     ask: Ask, answer: Answer, scored: Scored, other: Answer, other_scored: Scored | None, tau: float
 ) -> TokenFault | None:
     """Return the first fault of a greedy answer, scored by the baseline; ``other``: the baseline's answer."""
-    if ask.constrained:
+    if ask.reshaped:
         return _first_difference(answer, scored, other, other_scored, tau)
     logprobs = answer.logprobs if len(answer.logprobs) == len(scored.logprobs) else (None,) * len(scored.logprobs)
     best = answer.best if len(answer.best) == len(scored.logprobs) else logprobs
@@ -172,7 +172,7 @@ def settled(ask: Ask, answer: Answer, scored: Scored, tau: float) -> str:
     fewer than eight."""
     count = 0
     for margin, top in zip(scored.margins, scored.tops, strict=True):
-        if ask.constrained or margin or len(top) < 2 or top[0] - top[1] <= 2 * tau:
+        if ask.reshaped or margin or len(top) < 2 or top[0] - top[1] <= 2 * tau:
             break
         count += 1
     return settled_digest(answer, count) if count >= FEWEST_SETTLED else ""

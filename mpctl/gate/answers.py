@@ -262,13 +262,13 @@ def _fault(pair: Pair, tau: float) -> TokenFault | None:
 
 def _own_fault(pair: Pair, tau: float) -> TokenFault | None:
     """A fault of the baseline's own answer, by its own scores."""
-    if pair.own is None or pair.ask.constrained:
+    if pair.own is None or pair.ask.reshaped:
         return None
     return token_fault(pair.ask, pair.baseline, pair.own, pair.baseline, pair.own, tau)
 
 
 def _law(answers: _AnsweredPass) -> Result:
-    sampled = [p for p in answers.answered if not p.ask.greedy and not p.ask.constrained]
+    sampled = [p for p in answers.answered if not p.ask.greedy and not p.ask.reshaped]
     if not sampled:
         return RuleCount(applies=False), []
     if reason := answers.without_ids():

@@ -43,7 +43,7 @@ def read_transcripts(text: str, file: str) -> tuple[Transcript, ...]:
         InputError: a line is no JSON object or holds no prompt and answer; with its number.
     """
     transcripts = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.removeprefix("\ufeff").split("\n"), 1):
         if line.strip():
             transcripts.append(_read(line, file, number))
     if not transcripts:

@@ -204,10 +204,13 @@ class Measurement:
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
-                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}", hint="run the same command again"
+                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
+                hint=error.hint if isinstance(error, BlockError) else "run the same command again",
             ) from error
         if repeat == 0 and (why := saturation(records.calibration(), sent.result)):
             self.engines.progress.note(f"{cell.label}, {arm}: {why}")
+        if block.first_error and not any(b.first_error for b in records.blocks() if b.arm == arm):
+            self.engines.progress.note(f"{cell.label}, {arm}: a request failed with {block.first_error}")
         if compares_ids:
             self.answers.keep(block, sent.result)
         records.add_block(block, sent.result)

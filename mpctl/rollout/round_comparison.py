@@ -100,7 +100,7 @@ class RoundComparison:
         different = [pair.baseline.ids != pair.candidate.ids for pair in pairs]
         controls = _CONTROL if control and any(different) else 0
         wanted = [
-            n < controls or (differs and p.ask.constrained)
+            n < controls or (differs and p.ask.reshaped)
             for n, (p, differs) in enumerate(zip(pairs, different, strict=True))
         ]
         mine = self._score([pair.baseline if want else None for pair, want in zip(pairs, wanted, strict=True)])

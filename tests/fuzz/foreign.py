@@ -152,7 +152,7 @@ def read_requests(batch, folder):
     bodies = []
     for data in batch:
         try:
-            prompts, _ = read_prompts(data.decode(errors="replace"), file="log.jsonl")
+            prompts = read_prompts(data.decode(errors="replace"), file="log.jsonl").texts
             read_classes(data.decode(errors="replace"), file="log.jsonl")
             bodies += map(body_of, prompts)
         except MpctlError:

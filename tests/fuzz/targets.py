@@ -184,5 +184,5 @@ TARGETS = {
     "policy": of_a_user(lambda text: Policy.parse(text, file="policy.yaml")),
     "catalogue": of_a_user(lambda text: read_catalogue(text, "drafts.yaml")),
     "fleet": of_a_user(lambda text: read_fleet([("fleet.yaml", text)])),
-    "prompts": of_a_user(lambda text: [prompt_digest(p) for p in read_prompts(text, file="prompts.jsonl")[0]]),
+    "prompts": of_a_user(lambda text: [prompt_digest(p) for p in read_prompts(text, file="prompts.jsonl").texts]),
 }

@@ -18,7 +18,7 @@ from mpctl.app.bench_requests import BenchRequest
 from mpctl.app.console import Console
 from mpctl.app.files import read_policy
 from mpctl.app.planned_variants import asks_for_variants, with_variants
-from mpctl.app.planned_workload import describe_workload, read_workload
+from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Place, choose_load_place, who
 from mpctl.errors import Conflict, InputError
 from mpctl.experiment.block import BASELINE, CANDIDATE
@@ -71,14 +71,12 @@ def _open(place: Place, console: Console, request: BenchRequest) -> AbstractCont
 
 def measure(console: Console, arms: Arms, request: BenchRequest) -> BenchMeasurement:
     """Measure the arms and write the file; continues an interrupted measurement of the same arms and workload."""
-    workload, policy = read_workload(request.measurement), policy_of(request, speculates=arms.speculates)
+    workload = read_workload_with_notes(console, request.measurement)
+    policy = policy_of(request, speculates=arms.speculates)
     if asks_for_variants(request.measurement):
         running = arms.names if request.servers.url or request.candidate else (BASELINE,)
         endpoints = [arms.engine_of(name).endpoint for name in running]
         workload = with_variants(workload, request.measurement, endpoints, named=arms.adapters())
-    for kind in workload.traffic:
-        if kind.repeated:
-            console.note(f"{kind.repeated} prompts of {kind.name} are duplicates and are sent once")
     home = state_root() / "bench"
     workload = _planned(home, console, arms, request, workload, policy)
     directory = directory_of(home, f"{arms.identity}\n{workload.digest()}")

@@ -19,7 +19,7 @@ from mpctl.app.files import read_policy
 from mpctl.app.operate.outcome import OperationOutcome, carry_out, confirm_resume, preview
 from mpctl.app.operate.rollout_plan import AUTO, Fit, RolloutPlanner, explain_rollout
 from mpctl.app.planned_variants import adapters_named, asks_for_variants, with_variants
-from mpctl.app.planned_workload import read_workload, remember_files
+from mpctl.app.planned_workload import read_workload_with_notes, remember_files
 from mpctl.app.requests import DryRun, RolloutRequest
 from mpctl.app.session.base import Session, choose_load_place
 from mpctl.errors import Conflict, InputError
@@ -51,7 +51,7 @@ def run(session: Session, request: RolloutRequest) -> OperationOutcome:
     console = session.console
     if request.signing.key is not None:
         annex.need("require-signer")(request.signing)  # a key that cannot sign stops the rollout before it starts
-    workload = read_workload(request.measurement)
+    workload = read_workload_with_notes(console, request.measurement)
     request = _with_best_method(session, request, workload)
     prompts = tuple(prompt for kind in workload.traffic for prompt in kind.prompts)
     measured_load = Load(workload.most, max(workload.temperatures), prompts)

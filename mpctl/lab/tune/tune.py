@@ -14,7 +14,7 @@ from mpctl.app.bench.measure import directory_of, locked
 from mpctl.app.bench.recorded import choose_file, write_run
 from mpctl.app.change import prepare
 from mpctl.app.planned_variants import asks_for_variants
-from mpctl.app.planned_workload import describe_workload, read_workload
+from mpctl.app.planned_workload import describe_workload, read_workload_with_notes
 from mpctl.app.session.base import Session, who
 from mpctl.errors import InputError, MpctlError, Refused
 from mpctl.gate.rule import Outcome
@@ -77,7 +77,7 @@ def tune(session: Session, request: TuneRequest) -> Tuned:
             "cannot be combined with --contexts, --thinking and --adapters: a search measures one class at a time",
             field="--tune",
         )
-    workload = read_workload(bench.measurement)
+    workload = read_workload_with_notes(session.console, bench.measurement)
     config: dict[str, Any] | None = session.service().speculation()
     serving = from_config(config)
     if serving.known is not None and serving.known.remembers_answers:

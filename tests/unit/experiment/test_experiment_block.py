@@ -15,7 +15,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from measure_samples import EDITS, STARTED, bench, block, captured
 
-from mpctl.experiment.block import SHORTEST_MS, Block, BlockError, LoadResult, Sample, _without_prompt, prompt_digest
+from mpctl.experiment.block import (
+    SHORTEST_MS,
+    Block,
+    BlockError,
+    LoadResult,
+    Sample,
+    UnansweredError,
+    _without_prompt,
+    prompt_digest,
+)
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError
 
@@ -166,6 +175,13 @@ def test_a_failed_request_has_no_times_and_no_tokens(error, shown):
     assert made.completed == made.samples[1:]
     assert made.output_tokens == 2
     assert made.throughput == 1.0
+
+
+def test_a_block_in_which_every_request_failed_is_none_and_names_the_first_reason():
+    failed = {"error": "HTTP 400: no such role \x1b[2J", "ttft_s": 0.0}
+    with pytest.raises(UnansweredError, match=r"all 2 requests failed, the first with HTTP 400: no such role \\u001b"):
+        read(small(failed, {"error": "HTTP 500", "ttft_s": 0.0}))
+    assert read(small(failed)).first_error.startswith("HTTP 400")
 
 
 def test_an_answer_without_tokens_is_a_failure():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mpctl.errors import InputError
 from mpctl.experiment.cell import Cell
-from mpctl.experiment.prompt_files import read_prompts
+from mpctl.experiment.prompt_files import Prompts, read_prompts
 from mpctl.experiment.workload import Traffic, Workload, round_order
 
 few = settings(max_examples=60, deadline=None)
@@ -248,13 +248,13 @@ def lines(*texts, end="\n"):
 
 
 def test_prompts_are_read_in_order_and_repeats_counted():
-    assert read_prompts(lines("b", "a", "b", "b"), file="f") == (("b", "a"), 2)
+    assert read_prompts(lines("b", "a", "b", "b"), file="f") == Prompts(("b", "a"), 4)
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", "\n \n"])
 def test_line_ends_and_empty_lines_do_not_matter(end):
-    assert read_prompts(lines("a", "b", end=end), file="f") == (("a", "b"), 0)
-    assert read_prompts(lines("a", "b", end=end).rstrip(), file="f") == (("a", "b"), 0)
+    assert read_prompts(lines("a", "b", end=end), file="f") == Prompts(("a", "b"), 2)
+    assert read_prompts(lines("a", "b", end=end).rstrip(), file="f") == Prompts(("a", "b"), 2)
 
 
 @few
@@ -262,24 +262,23 @@ def test_line_ends_and_empty_lines_do_not_matter(end):
 def test_any_prompts_are_read_back(texts, ascii_only):
     """Also those with U+2028 or U+0085 inside, which JSON allows unescaped and some call line ends."""
     file = "".join(json.dumps({"prompt": t}, ensure_ascii=ascii_only) + "\n" for t in texts)
-    assert read_prompts(file, file="f") == (tuple(dict.fromkeys(texts)), len(texts) - len(set(texts)))
+    assert read_prompts(file, file="f") == Prompts(tuple(dict.fromkeys(texts)), len(texts))
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("{", "f.jsonl:3: not JSON"),
-        ("[]", "f.jsonl:3: prompt: needs a non-empty string"),
         ("null", "f.jsonl:3: prompt: needs a non-empty string"),
         ('"text"', "f.jsonl:3: prompt: needs a non-empty string"),
-        ("{}", "f.jsonl:3: prompt: needs a non-empty string"),
+        ("{}", "f.jsonl:3: holds none of prompt, messages,"),
         ('{"prompt": ""}', "f.jsonl:3: prompt: needs a non-empty string"),
         ('{"prompt": 7}', "f.jsonl:3: prompt: needs a non-empty string"),
     ],
 )
 def test_a_line_that_cannot_be_used_is_named(line, message):
     with pytest.raises(InputError) as caught:
-        read_prompts(lines("a") + "\n" + line + "\n" + lines("b"), file="f.jsonl")
+        read_prompts("\n\n" + line + "\n", file="f.jsonl")
     assert caught.value.message.startswith(message)
     assert caught.value.line == 3
 

@@ -152,7 +152,7 @@ LINES = [
 
 def test_sentinels_begin_like_most_of_the_prompts_with_a_system_prompt_or_tools():
     other = '{"messages": [{"role": "system", "content": "Be long"}, {"role": "user", "content": "x"}]}'
-    prompts, _ = read_prompts("\n".join([*LINES, other, '{"prompt": "plain"}']), file="prompts.jsonl")
+    prompts = read_prompts("\n".join([*LINES, other, '{"prompt": "plain"}']), file="prompts.jsonl").texts
     prefix = hot_prefix(prompts)
     assert prefix["messages"] == [{"role": "system", "content": "Be brief"}]
     asks = sentinels_of(prefix)

@@ -87,7 +87,7 @@ def test_transcripts_are_texts_chats_or_tokens():
         '{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}',
         '{"prompt_token_ids": [1, 2], "token_ids": [3]}',
     ]
-    plain, chat, tokens = read_transcripts("\n".join(lines), "log.jsonl")
+    plain, chat, tokens = read_transcripts("\ufeff" + "\r\n".join(lines), "log.jsonl")
     assert (plain.prompt, plain.answer) == ("p", "c")
     assert ([one["content"] for one in chat.messages], chat.answer) == (["q"], "a")
     assert tokens.tokens == ((1, 2), (3,))
