@@ -199,7 +199,7 @@ class ClusterSession(Session):
     def counters(self) -> EngineCounters:
         """Read the counters of every ready pod."""
         workload = self.platform.workload()
-        engines, failed = self.platform.reader.counters(workload)
+        engines, failed = self.platform.reader.engines.counters(workload)
         return EngineCounters(engines, failed, len(workload.ready))
 
     def status(self) -> Status:

@@ -28,9 +28,10 @@ from mpctl.platform.kubernetes.service.engines import ClusterEngines
 from mpctl.platform.kubernetes.service.live import LiveService, arm_of, retained_route
 from mpctl.platform.kubernetes.service.manifest_text import object_of, text_of, without_transition_strategy
 from mpctl.platform.kubernetes.service.preconditions import Preconditions
-from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import SHAPES, shape_of
 from mpctl.platform.kubernetes.service.traffic import Traffic
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 from mpctl.rollout.ports import Arm, Demand, Endpoint, Live, RetainedBaseline
 
 
@@ -134,7 +135,7 @@ class KubernetesPlatform:
         pods = sorted(pod["metadata"]["name"] for pod in workload.ready)
         if not pods:
             return None
-        endpoint, _ = self.reader.endpoint(workload, pods[turn % len(pods)])
+        endpoint, _ = self.reader.engines.endpoint(workload, pods[turn % len(pods)])
         status = workload.isvc.get("status") or {}
         url = str((status.get("address") or {}).get("url") or status.get("url") or "").rstrip("/")
         inside = url and (SERVICE_ACCOUNT / "token").exists()

@@ -14,9 +14,10 @@ from mpctl.platform.kubernetes.httproute.router import Routes
 from mpctl.platform.kubernetes.service.conditions import is_draining
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of, retained_route
 from mpctl.platform.kubernetes.service.manifest_text import text_of
-from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.running_engine import read_service
 from mpctl.platform.kubernetes.service.shapes import shape_of
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 from mpctl.rollout.ports import Arm, ArmState, Phase
 
 
@@ -89,7 +90,7 @@ class ClusterEngines:
         phase, message, endpoint, matches = health.phase, health.message, None, health.matches
         if phase is Phase.READY and not self._client.listing:
             try:
-                endpoint, counters = self._reader.endpoint(workload, health.pods[0])
+                endpoint, counters = self._reader.engines.endpoint(workload, health.pods[0])
             except NotPermitted as error:
                 if not read_only:
                     raise  # waiting does not change a right
@@ -119,7 +120,7 @@ class ClusterEngines:
     def describe_failure(self, arm: Arm) -> str:
         """Return the last lines of the engine's log."""
         workload = self.workload(arm)
-        return "the arm does not exist any more" if workload is None else self._reader.log_excerpt(workload)
+        return "the arm does not exist any more" if workload is None else self._reader.engines.log_excerpt(workload)
 
     def device(self, arm: Arm) -> str:
         """Return the product of the GPUs of the node that runs an arm; empty where the engine asks for none."""
@@ -129,7 +130,7 @@ class ClusterEngines:
 
     def lost_pods(self) -> tuple[str, ...]:
         """Return what became of the pods that were measured last and end."""
-        return self._reader.lost_pods()
+        return self._reader.engines.lost_pods()
 
     def start(self, arm: Arm) -> None:
         """Run ``arm`` as the candidate unless it is the service. A failed candidate is created again."""

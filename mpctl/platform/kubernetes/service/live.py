@@ -33,8 +33,9 @@ from mpctl.platform.kubernetes.service.manifest_text import (
     transition_text,
     with_transition_strategy,
 )
-from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 from mpctl.rollout.ports import Arm, Phase
 
 _TRIES = 6
@@ -210,7 +211,7 @@ class Candidate:
             if not workload.ready:
                 break  # no pod receives requests
             patience = max([patience, *(_grace_s(pod) for pod in workload.ready)])
-            busy, unanswered = self._reader.requests(workload)
+            busy, unanswered = self._reader.engines.requests(workload)
             quiet = 0 if busy or unanswered else quiet + 1
             if quiet == 2:
                 break

@@ -20,8 +20,9 @@ from mpctl.platform.kubernetes.service.conditions import assess_health, is_ready
 from mpctl.platform.kubernetes.service.container import answers_tls, engine_container
 from mpctl.platform.kubernetes.service.live import Candidate, LiveService, arm_of
 from mpctl.platform.kubernetes.service.manifest_text import candidate_of, require_own_claims, text_of
-from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.reader import ServiceReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 from mpctl.rollout.ports import Demand, Phase
 
 _MADE = ("deployments.apps", "replicasets.apps")  # of a new service, beside the service itself

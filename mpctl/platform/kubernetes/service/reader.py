@@ -1,4 +1,4 @@
-"""Reads a service and its arms: InferenceService, Deployment, pods and the answers of the running engine.
+"""Reads a service and its arms: InferenceService, Deployment and pods, and how healthy they are.
 
 While mpctl waits, it sends at most two requests per second to the API server, however often the caller polls; the
 first reads of a command are not delayed.
@@ -7,40 +7,31 @@ first reads of a command are not delayed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
-from mpctl import commands
-from mpctl.errors import InputError, MpctlError, NotPermitted
-from mpctl.experiment.counters import CounterError, Counters, samples
-from mpctl.manifest import masked
-from mpctl.manifest.engine.engine_port import port_of
-from mpctl.platform import http
+from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.api.api_client import CannotWatch, Client
-from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, SECRET, ObjectKind
-from mpctl.platform.kubernetes.api.port_forward import Forwards, ForwardTarget
+from mpctl.platform.kubernetes.api.kinds import DEPLOYMENT, EVENT, INFERENCE_SERVICE, POD, ObjectKind
 from mpctl.platform.kubernetes.api.replies import Json
 from mpctl.platform.kubernetes.service.conditions import (
     UNSCHEDULABLE_S,
     Health,
     assess_health,
-    cold_start_s,
     is_ready,
     is_troubled,
 )
-from mpctl.platform.kubernetes.service.container import answers_tls, engine_container, key_of
+from mpctl.platform.kubernetes.service.engine_reader import EngineReader
 from mpctl.platform.kubernetes.service.kind_shape import KindShape
 from mpctl.platform.kubernetes.service.shapes import shape_of
-from mpctl.rollout.ports import Endpoint, Phase
-from mpctl.safe_text import telling_lines, without_requests
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
+from mpctl.rollout.ports import Phase
 
 READS_PER_S = 2.0
 BURST = 20  # reads that are not delayed, as with client-go's limiter: a command without long waits needs about ten
 WATCH_S = 10.0  # a pod that crashes changes no Deployment, so it is looked at so often all the same
 _NOTHING_AWAITED: tuple[str, Json | None, ObjectKind] = ("", None, DEPLOYMENT)
-_OPEN_REQUESTS = ("vllm:num_requests_running", "vllm:num_requests_waiting")
 
 
 class ReadBudget:
@@ -69,44 +60,6 @@ class _Stuck:
     since: float
 
 
-@dataclass(frozen=True)
-class ServiceWorkload:
-    """An arm's service object with its Deployment (or the StatefulSet of its leaders), pods and ServingRuntime or
-    configs (None without one)."""
-
-    isvc: Json
-    deployment: Json | None
-    pods: list[Json] = field(default_factory=list)
-    runtime: Json | None = None
-
-    @property
-    def name(self) -> str:
-        """Name of the InferenceService."""
-        return str(self.isvc["metadata"]["name"])
-
-    @property
-    def ready(self) -> list[Json]:
-        """Pods that Kubernetes sends requests to."""
-        return [pod for pod in self.pods if is_ready(pod)]
-
-    @property
-    def nodes(self) -> set[str]:
-        """Names of the nodes that run the pods."""
-        return {str(name) for pod in self.pods if (name := pod["spec"].get("nodeName"))}
-
-    @property
-    def engine_image(self) -> str | None:
-        """Image of the engine in a pod; None without one."""
-        containers = [engine_container(pod["spec"]["containers"]) for pod in self.pods if pod["spec"].get("containers")]
-        return next((str(container["image"]) for container in containers if container.get("image")), None)
-
-    @property
-    def cold_start_s(self) -> float | None:
-        """Longest time a ready pod took to become ready."""
-        times = [t for p in self.pods if (t := cold_start_s(p)) is not None]
-        return max(times) if times else None
-
-
 class ServiceReader:
     """Reads the services of one namespace as one user."""
 
@@ -115,12 +68,10 @@ class ServiceReader:
         self.client = client
         self.resource = resource
         self.namespace = namespace
-        self.forwards = Forwards(client, namespace)
+        self.engines = EngineReader(client, namespace)
         self._budget = ReadBudget()
         self._stuck: dict[str, _Stuck] = {}
         self._runtimes: dict[str, Json] = {}
-        self._models: dict[str, str] = {}  # by the uid of a pod
-        self._reached: dict[str, tuple[str, str]] = {}  # by service: name and uid of the pod that was measured last
         self._awaited: tuple[str, Json | None, ObjectKind] = _NOTHING_AWAITED
         self._may_watch = True
 
@@ -246,157 +197,9 @@ class ServiceReader:
             self._stuck[workload.name] = stuck = _Stuck(health.stuck, now)
         return health if now - stuck.since < UNSCHEDULABLE_S else replace(health, phase=Phase.FAILED)
 
-    # The engine itself
-
-    def endpoint(self, workload: ServiceWorkload, pod_name: str) -> tuple[Endpoint, Counters]:
-        """Return the local endpoint of a ready pod's engine, and its counters.
-
-        Raises:
-            MpctlError: it does not answer yet.
-            NotPermitted: its port or its API key may not be read.
-        """
-        pod = next(p for p in workload.pods if p["metadata"]["name"] == pod_name)
-        container = engine_container(pod["spec"]["containers"])
-        port = port_of(container)
-        target = self._target(pod)
-        token = self._token(container)
-        uid = str(pod["metadata"].get("uid"))
-        paths = ("/v1/models", "/metrics") if uid not in self._models else ("/metrics",)
-        headers = {"/v1/models": {"Authorization": f"Bearer {token}"} if token else {}}
-        try:
-            answers = {
-                path: http.get(
-                    f"{target.url}{path}", headers=headers.get(path), socket=target.socket, limit=http.METRICS_BYTES
-                )
-                for path in paths
-            }
-        except http.NoAnswer as error:
-            refused = self.forwards.refusal(pod_name, port)
-            if refused is not None:
-                raise refused from error
-            raise MpctlError(f"pod {pod_name} is ready, its engine does not answer: {error.message}") from error
-        if any(answer.status != 200 for answer in answers.values()):
-            statuses = " and ".join(f"{answer.status} on {path}" for path, answer in answers.items())
-            raise MpctlError(f"pod {pod_name} is ready, its engine answers {statuses}")
-        try:
-            if "/v1/models" in answers:
-                self._models[uid] = str(answers["/v1/models"].json()["data"][0]["id"])
-            model, counters = self._models[uid], Counters.parse(answers["/metrics"].text)
-        except (ValueError, KeyError, IndexError, TypeError, CounterError) as error:
-            raise MpctlError(f"pod {pod_name}: its engine's answer cannot be read: {error}") from error
-        self._reached[workload.name] = pod_name, uid
-        inside = _address(pod, port, "https" if answers_tls(container) else "http")
-        return Endpoint(target.url, model, token, inside=inside, socket=target.socket), counters
-
-    def _target(self, pod: Json) -> ForwardTarget:
-        """Where this machine reaches a pod's engine."""
-        container = engine_container(pod["spec"]["containers"])
-        return self.forwards.target(pod["metadata"]["name"], port_of(container), tls=answers_tls(container))
-
-    def _metrics(self, pod: Json) -> str:
-        target = self._target(pod)
-        return http.metrics(target.url, socket=target.socket)
-
-    def lost_pods(self) -> tuple[str, ...]:
-        """Return what became of the pods that were measured last and are deleted, evicted or preempted."""
-        losses = []
-        for name, uid in self._reached.values():
-            pods = self.client.list(POD, self.namespace, fields=f"metadata.name={name}") or []
-            pod = next((pod for pod in pods if pod["metadata"].get("uid") == uid), None)
-            if pod is None:
-                losses.append(f"pod {name} was deleted")
-            elif why := _disruption(pod):
-                losses.append(f"pod {name} {why}")
-        return tuple(losses)
-
-    def requests(self, workload: ServiceWorkload) -> tuple[float, tuple[str, ...]]:
-        """Return the number of running and queued requests, and the ready pods whose engine did not answer."""
-        total, unanswered = 0.0, []
-        for pod in workload.ready:
-            name = pod["metadata"]["name"]
-            try:
-                counts = [sample.value for sample in samples(self._metrics(pod), _OPEN_REQUESTS)]
-            except (MpctlError, CounterError):
-                counts = []
-            total += sum(counts)
-            if not counts:
-                unanswered.append(name)
-        return total, tuple(unanswered)
-
-    def counters(self, workload: ServiceWorkload) -> tuple[dict[str, Counters], dict[str, str]]:
-        """Return the counters of every ready pod, and why a pod's could not be read."""
-        read, failed = {}, {}
-        for pod in workload.ready:
-            name = pod["metadata"]["name"]
-            try:
-                read[name] = Counters.parse(self._metrics(pod))
-            except (MpctlError, CounterError) as error:
-                failed[name] = str(error)
-        return read, failed
-
-    def _token(self, container: Mapping[str, Any]) -> str | None:
-        """Return the engine's API key from its arguments, its environment or the Secret that its environment names.
-
-        Raises:
-            InputError: a header cannot carry it; the key itself is in no message.
-        """
-        name, token = key_of(container)
-        if name is not None:
-            token = self._variable(container, name)
-        if token and not all("!" <= character <= "~" for character in token):
-            raise InputError(
-                f"the engine's API key ({name or '--api-key'}) holds a space, a line end or another character that a "
-                "header cannot carry",
-                hint="a Secret made with echo instead of printf ends with a line end",
-            )
-        return token or None
-
-    def _variable(self, container: Mapping[str, Any], name: str) -> str:
-        entry: Json = next((e for e in container.get("env") or [] if e.get("name") == name), {})
-        reference = (entry.get("valueFrom") or {}).get("secretKeyRef")
-        if not reference:
-            return str(entry.get("value") or "")
-        import base64
-
-        secret = self.client.require(SECRET, reference["name"], self.namespace)
-        try:
-            return base64.b64decode((secret.get("data") or {}).get(reference["key"], "")).decode()
-        except ValueError as error:
-            raise InputError(f"Secret {reference['name']}: {reference['key']} is no text") from error
-
-    def log_excerpt(self, workload: ServiceWorkload) -> str:
-        """Return the last error lines of the newest pod that is not ready, and the command for the whole log."""
-        waiting = [p for p in workload.pods if not is_ready(p)] or workload.pods
-        if not waiting:
-            return "no pod exists"
-        pod = max(waiting, key=lambda p: str(p["metadata"].get("creationTimestamp")))
-        name = pod["metadata"]["name"]
-        container = engine_container(pod["spec"]["containers"]).get("name", "")
-        log = self.client.log(name, self.namespace, container=container) or self.client.log(
-            name, self.namespace, container=container, previous=True
-        )
-        lines = masked(without_requests(log)).splitlines()
-        command = commands.kubectl("logs", name, "-c", container, namespace=self.namespace)
-        return "\n".join([*telling_lines(lines)[-3:], f"the whole log: {command}"])
-
     def close(self) -> None:
         """Close forwards."""
-        self.forwards.close()
-
-
-def _address(pod: Json, port: int, scheme: str) -> str | None:
-    """URL of a pod's port inside the cluster; None without an IP."""
-    ip = str((pod.get("status") or {}).get("podIP") or "")
-    return f"{scheme}://{f'[{ip}]' if ':' in ip else ip}:{port}" if ip else None
-
-
-def _disruption(pod: Json) -> str:
-    """Why a pod ends, by the control plane's own words; empty for one that stays."""
-    status = pod.get("status") or {}
-    reasons = [c.get("message") for c in status.get("conditions") or [] if c.get("type") == "DisruptionTarget"]
-    reasons += [status.get("message")] if status.get("phase") == "Failed" else []
-    ending = bool(pod["metadata"].get("deletionTimestamp")) or status.get("phase") == "Failed"
-    return f"is being deleted{''.join(f' ({reason})' for reason in reasons[:1] if reason)}" if ending else ""
+        self.engines.forwards.close()
 
 
 def _is_rolling(workload: ServiceWorkload, health: Health) -> bool:

@@ -38,7 +38,7 @@ class Traffic:
         """Counters of every ready pod of an arm."""
         with self._reader.rate_limited():
             workload = self._engines.workload(arm)
-        return {} if workload is None else self._reader.counters(workload)[0]
+        return {} if workload is None else self._reader.engines.counters(workload)[0]
 
     def start_retained(self, arm: Arm, route: Json) -> None:
         """Run the retained baseline with as many pods as the service has."""

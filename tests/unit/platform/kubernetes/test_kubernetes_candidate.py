@@ -9,9 +9,10 @@ from mpctl.platform import http
 from mpctl.platform.kubernetes.api.kinds import INFERENCE_SERVICE
 from mpctl.platform.kubernetes.api.port_forward import ForwardTarget
 from mpctl.platform.kubernetes.service import live
+from mpctl.platform.kubernetes.service.engine_reader import EngineReader
 from mpctl.platform.kubernetes.service.live import Candidate
 from mpctl.platform.kubernetes.service.manifest_text import ARM_ANNOTATION
-from mpctl.platform.kubernetes.service.reader import ServiceReader, ServiceWorkload
+from mpctl.platform.kubernetes.service.workload import ServiceWorkload
 
 ISVC = {
     "metadata": {"name": "demo-candidate", "uid": "u", "resourceVersion": "1", "annotations": {ARM_ANNOTATION: "arm-1"}}
@@ -39,6 +40,10 @@ class PlacementWishes:
 
     def workload(self, isvc):
         return ServiceWorkload(isvc, None, self.pods[min(self.asked, len(self.pods) - 1)])
+
+    @property
+    def engines(self):
+        return self
 
     def requests(self, found):
         self.asked += 1
@@ -89,7 +94,7 @@ def test_ready_pods_that_do_not_answer_are_told_from_idle_ones(monkeypatch):
         return http.HttpAnswer(500 if "odd" in url else 200, b"oops" if "odd" in url else text)
 
     text = b"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 2.0\n"
-    reader = ServiceReader(None, "ns")
+    reader = EngineReader(None, "ns")
     monkeypatch.setattr(reader.forwards, "target", lambda name, port, tls: ForwardTarget(f"http://{name}"))
     monkeypatch.setattr(http, "get", get)
     pods = [pod("good"), pod("lost"), pod("odd"), pod("new", ready=False)]

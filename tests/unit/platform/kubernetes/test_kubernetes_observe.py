@@ -16,7 +16,7 @@ from mpctl.platform.kubernetes.service.conditions import (
     schedulable_replicas,
 )
 from mpctl.platform.kubernetes.service.container import answers_tls, argv_of, key_of, matches_expected
-from mpctl.platform.kubernetes.service.reader import ServiceReader
+from mpctl.platform.kubernetes.service.engine_reader import EngineReader
 from mpctl.platform.kubernetes.service.shapes import shape_of
 from mpctl.rollout.ports import Phase
 
@@ -212,10 +212,10 @@ class Secrets:
 
 def test_a_key_is_read_from_its_secret_and_one_that_no_header_carries_is_not_printed():
     reference = {"name": "VLLM_API_KEY", "valueFrom": {"secretKeyRef": {"name": "s", "key": "key"}}}
-    assert ServiceReader(Secrets(b"sk-1"), "ns")._token({"env": [reference]}) == "sk-1"
+    assert EngineReader(Secrets(b"sk-1"), "ns")._token({"env": [reference]}) == "sk-1"
     for bad in (b"sk-1\n", b"\xff"):
         with pytest.raises(InputError) as caught:
-            ServiceReader(Secrets(bad), "ns")._token({"env": [reference]})
+            EngineReader(Secrets(bad), "ns")._token({"env": [reference]})
         assert "sk-1" not in str(caught.value)
 
 
@@ -351,8 +351,8 @@ class Pods:
 
 
 def lost(*pods):
-    reader = ServiceReader.__new__(ServiceReader)
-    reader.client, reader.namespace, reader._reached = Pods(*pods), "team", {"demo": ("p", "p")}
+    reader = EngineReader.__new__(EngineReader)
+    reader._client, reader._namespace, reader._reached = Pods(*pods), "team", {"demo": ("p", "p")}
     return reader.lost_pods()
 
 

@@ -155,7 +155,7 @@ def test_a_right_that_is_missing_ends_a_rollout_at_once_and_leaves_a_status_to_b
     def refuse(*_):
         raise NotPermitted("not allowed to create pods/portforward")
 
-    monkeypatch.setattr(cluster_platform.reader, "endpoint", refuse)
+    monkeypatch.setattr(cluster_platform.reader.engines, "endpoint", refuse)
     with pytest.raises(NotPermitted):
         cluster_platform.engines.state(Arm(text_of(service())))
     (shown,) = cluster_platform.engines.states()
@@ -346,14 +346,14 @@ def test_a_kept_arm_has_the_services_pods_and_is_told_apart_from_a_candidate():
 def test_what_it_was_sent_is_answered_before_it_goes(monkeypatch):
     cluster_platform, _ = platform(service(), deployment(), pod(), beside(Arm(text_of(service(more="x")))))
     asked = iter([3.0, 0.0, 1.0, 0.0, 0.0])
-    monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (next(asked), ()))
+    monkeypatch.setattr(cluster_platform.reader.engines, "requests", lambda found: (next(asked), ()))
     assert cluster_platform.router.unshift({"name": "users", "spec": {}}) == (
         "HTTPRoute ns/users was deleted meanwhile; the change is kept",
     )
     assert next(asked, None) is None
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._DRAIN_TIMEOUT_S", 0.0)
     monkeypatch.setattr("mpctl.platform.kubernetes.service.live._grace_s", lambda pod: 0.0)
-    monkeypatch.setattr(cluster_platform.reader, "requests", lambda found: (2.0, ()))
+    monkeypatch.setattr(cluster_platform.reader.engines, "requests", lambda found: (2.0, ()))
     assert "has 2 unanswered requests" in cluster_platform.router.unshift({"name": "users", "spec": {}})[1]
 
 
