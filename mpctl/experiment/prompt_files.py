@@ -127,12 +127,10 @@ class _LeftOut:
         self.lines.setdefault(reason, line)
 
     def note(self, records: int) -> str:
-        named = [
-            f"{count} ({reason}; first in line {self.lines[reason]})"
-            for reason, count in self.counts.most_common(_NAMED)
-        ]
-        others = self.counts.total() - sum(count for _, count in self.counts.most_common(_NAMED))
-        named += [f"{others} for other reasons"] if others else []
+        common = self.counts.most_common(_NAMED)
+        named = [f"{reason} ({count}, first in line {self.lines[reason]})" for reason, count in common]
+        others = self.counts.total() - sum(count for _, count in common)
+        named += [f"other reasons ({others})"] if others else []
         return f"left out {self.counts.total()} of {records} records: {', '.join(named)}"
 
     def error(self, file: str) -> InputError:

@@ -56,6 +56,10 @@ def _read(line: str, file: str, number: int) -> Transcript:
         record = json.loads(line)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", file=file, line=number, hint=_FORMS) from error
+    try:
+        json.dumps(record, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise InputError("holds half of a surrogate pair, a text that was cut", file=file, line=number) from error
     transcript = _made(record) if isinstance(record, Mapping) else None
     if transcript is None:
         raise InputError("holds no prompt with an answer", file=file, line=number, hint=_FORMS)

@@ -224,7 +224,7 @@ def lengths_of(request: PlanRequest, evidence: Evidence) -> Lengths:
         InputError: a file of prompts cannot be used.
     """
     traffic = [read_traffic(text) for text in request.prompts]
-    notes = []
+    notes = [f"prompts of {kind.name}: {note}" for kind in traffic for note in kind.notes]
     prompt = request.prompt_tokens or evidence.prompt_tokens
     if prompt is None and traffic:
         every = [text_of(prompt) for kind in traffic for prompt in kind.prompts]

@@ -146,8 +146,8 @@ def test_classes_are_categories_else_kinds_and_count_every_request():
 def test_a_record_that_cannot_be_sent_is_left_out_or_refuses_its_file_with_its_line(record, message):
     read = read_prompts(lines({"prompt": "fine"}, record, record), file="f.jsonl")
     assert read.texts == ("fine",)
-    assert read.notes[0].startswith("left out 2 of 3 records: 2 (")
-    assert f"{message}; first in line 2)" in read.notes[0]
+    assert read.notes[0].startswith("left out 2 of 3 records: ")
+    assert f"{message} (2, first in line 2)" in read.notes[0]
     with pytest.raises(InputError, match=re.escape(message)) as refused:
         read_prompts("\n" + lines(record), file="f.jsonl")
     assert refused.value.message.startswith("f.jsonl:2: ")
@@ -177,7 +177,7 @@ def test_classes_count_what_their_own_requests_lack():
     text = lines({"prompt": "a", "seed": 1}, {"messages": say("b", "1", "c"), "n": 2}, {"prompt": ""})
     notes = {name: prompts.notes for name, prompts in read_classes(text, file="f").items()}
     assert notes["chat"][1:] == ("not sent: seed in 1 request",)
-    assert notes["chat"][0].startswith("left out 1 of 3 records: 1 (prompt: needs a non-empty string")
+    assert notes["chat"][0].startswith("left out 1 of 3 records: prompt: needs a non-empty string (1, first in line 3)")
     assert notes["sessions"] == ("not sent: n in 1 request",)
 
 

@@ -22,6 +22,7 @@ from mpctl.gate.assess import judge_run
 from mpctl.gate.policy import Policy
 from mpctl.records import encode
 from mpctl.rollout import runner
+from mpctl.rollout.ledger import Event
 from mpctl.rollout.measurement import MeasuredRounds
 from mpctl.rollout.operation import Ending
 from mpctl.rollout.plan import Strategy
@@ -399,6 +400,25 @@ def failing_every(memory, share):
         return tuple(Answer(error="HTTP 500") if next(numbers) % share == 0 else answer for answer in answers)
 
     memory.meter.ask = failing
+
+
+def test_a_candidate_that_answers_no_request_of_a_block_is_taken_back_with_the_engines_reason():
+    memory = MemoryWorld(FASTER)
+    send = memory.meter.send
+
+    def failing(endpoint, order):
+        sent = send(endpoint, order)
+        if memory.meter.salts[-1][0] == BASELINE_TEXT:
+            return sent
+        requests = tuple(replace(request, error="HTTP 400: no such role") for request in sent.result.requests)
+        return replace(sent, result=replace(sent.result, requests=requests))
+
+    memory.meter.send = failing
+    rollout(memory)
+    assert memory.endings() == ["failed", "rolled back"]
+    (reason,) = [entry.data["reason"] for entry in memory.disk.ledger if entry.event is Event.FAILED]
+    assert "of the candidate (" in reason
+    assert "requests failed, the first with HTTP 400: no such role" in reason
 
 
 def test_one_stray_failure_sends_more_and_is_promoted():

@@ -175,8 +175,8 @@ def test_a_record_without_a_request_is_left_out_and_counted_and_alone_refuses_th
     with engine() as server:
         done = measure(server.url, lines(record, *ASKED, record))
         assert done.code == 0, done.err
-        assert "prompts of log: left out 2 of 10 records: 2 (" in done.err
-        assert f"{reason}; first in line 1)" in done.err
+        assert "prompts of log: left out 2 of 10 records: " in done.err
+        assert f"{reason} (2, first in line 1)" in done.err
         received = len(server.received)
         alone = measure(server.url, lines(record))
     assert alone.code == 2

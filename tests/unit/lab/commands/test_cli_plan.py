@@ -177,7 +177,7 @@ def test_a_gpu_may_be_named_as_its_publication_names_it(cli, name):
 
 
 def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, manifest):
-    prompts = "\n".join(json.dumps({"prompt": f"rename variable {i} " * 20}) for i in range(1000))
+    prompts = "\n".join(json.dumps({"prompt": f"rename variable {i} " * 20, "seed": i}) for i in range(1000))
     (cli.directory / "prompts.jsonl").write_text(prompts, encoding="utf-8")
     began = time.process_time()
     ran = cli("plan", *manifest, "--spec", "eagle3", "--gpu", "L4", "--traffic", "code", "--prompts", "prompts.jsonl")
@@ -185,6 +185,7 @@ def test_a_manifest_is_planned_in_less_than_two_seconds_without_an_engine(cli, m
     assert time.process_time() - began < 2  # of this process: other tests share the machine
     assert "Plan: ml/qwen (Qwen/Qwen3-8B)" in ran.out
     assert "prompts of 99 tokens on average" in ran.out
+    assert "not sent: seed in 1000 requests" in ran.out
     assert "evidence: L0" in ran.out
     assert "crossover: " in ran.out
     assert "the rollout needs: 1 GPU more" in ran.out

@@ -93,6 +93,12 @@ def test_transcripts_are_texts_chats_or_tokens():
     assert tokens.tokens == ((1, 2), (3,))
 
 
+def test_a_transcript_with_half_of_a_surrogate_pair_is_refused_with_its_line():
+    cut = '{"prompt": "p", "completion": "cut \\ud83d"}'
+    with pytest.raises(InputError, match=r"^log\.jsonl:2: holds half of a surrogate pair"):
+        read_transcripts('{"prompt": "p", "completion": "c"}\n' + cut, "log.jsonl")
+
+
 @pytest.mark.parametrize("line", ["no json", "[]", '{"prompt": "p"}', '{"messages": [], "answer": "a"}', ""])
 def test_a_wrong_transcript_is_named_with_what_a_line_holds(line):
     with pytest.raises(InputError) as caught:
