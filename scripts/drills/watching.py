@@ -8,7 +8,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
 from mpctl.app.watch.events import WatchEvent
-from mpctl.app.watch.watcher import WatchedService, Watcher
+from mpctl.app.watch.watched import WatchedService
+from mpctl.app.watch.watcher import Watcher
 from mpctl.rollout.operation import Ending, operations, unfinished_operation
 from mpctl.watch.sentinel import Check
 from scripts.drills.faults import EFFECTS, Fault, Result

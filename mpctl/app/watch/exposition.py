@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpctl.app.watch.events import WatchEvent, expected_record, figures_record, reason_of
-from mpctl.app.watch.watcher import WatchedService, Watcher
+from mpctl.app.watch.watched import WatchedService
+from mpctl.app.watch.watcher import Watcher
 from mpctl.platform.kubernetes.speculation_status import StatusWriter, since
 from mpctl.watch.assessment import MEANINGS, Signal, remedy_of
 from mpctl.watch.sentinel import Check

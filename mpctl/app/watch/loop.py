@@ -24,7 +24,8 @@ from mpctl.app.watch.events import WatchEvent
 from mpctl.app.watch.exposition import Publisher, health, metrics
 from mpctl.app.watch.sources import from_prometheus, read_engines
 from mpctl.app.watch.verdicts import VerdictPages
-from mpctl.app.watch.watcher import WatchedService, Watcher
+from mpctl.app.watch.watched import WatchedService
+from mpctl.app.watch.watcher import Watcher
 from mpctl.errors import Conflict, InputError, MpctlError
 from mpctl.platform import notify
 from mpctl.watch.watch_policy import WatchPolicy

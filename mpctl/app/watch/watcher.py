@@ -8,27 +8,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from mpctl import commands
-from mpctl.app.planned_workload import prompts_of
 from mpctl.app.session.base import Session, SystemClock
 from mpctl.app.watch.act import carry_out_decision
 from mpctl.app.watch.events import WatchEvent, reason_of, signal_event
 from mpctl.app.watch.ledger_facts import LedgerFacts, Trainings, read_facts
 from mpctl.app.watch.sentinels import SentinelResult, ask_sentinel
 from mpctl.app.watch.sources import CounterSource, Readers, read_engines
+from mpctl.app.watch.watched import RETRY_MOST_S, Key, WatchedService, refresh_proposal, with_answers, with_fallback
 from mpctl.errors import MpctlError
 from mpctl.watch.assessment import Assessment, Signal, State, assess
-from mpctl.watch.decision import ACTIONABLE, CHANGES, TRAINS, Fleet, Situation, WatchAct, WatchDecision, decide
+from mpctl.watch.decision import CHANGES, Fleet, WatchAct, WatchDecision, decide
 from mpctl.watch.reading import Reading
 from mpctl.watch.reference import Profile
-from mpctl.watch.refresh import StaleDraft
-from mpctl.watch.sentinel import Check, Guard, Sentinels
+from mpctl.watch.sentinel import Check, Guard
 from mpctl.watch.watch_policy import WatchPolicy
 
 ACTORS, _ASKERS = 4, 8
@@ -36,10 +34,6 @@ _DEADLINES_S = 5.0, 10.0  # of reading a service: its interval, within these bou
 # Between two readings of a service and its ledger, six requests each at most: a thousand services take twelve a second.
 _REFRESH_S, _REFRESH_EACH_S = 60.0, 0.5
 _BUSY_S = 10.0  # instead, while somebody works on the service: a dead watch's operation is to be continued soon
-_QUIET = frozenset({Signal.IDLE})  # between two windows with traffic nothing began or ended
-_UNJUDGED = frozenset({Signal.BLIND, Signal.UNMEASURED_LOAD})  # such a window begins or ends no finding until it lasts
-_RETRY_S, _RETRY_MOST_S = 60.0, 3600.0  # after an action that failed; doubled each time
-_UNJUDGED_S = 120.0  # reported when it lasts; acting is impossible at once
 
 _REASONS = {  # of the event after an action
     WatchAct.RESTART: "Restarted",
@@ -49,69 +43,6 @@ _REASONS = {  # of the event after an action
     WatchAct.MEASURE: "Measured",
     WatchAct.REFRESH: "Refreshed",
 }
-
-Key = tuple[str, str]
-
-
-@dataclass
-class WatchedService:
-    """A service and its state between readings."""
-
-    session: Session
-    state: State = field(default_factory=State)
-    profile: Profile = field(default_factory=Profile)
-    facts: LedgerFacts = field(default_factory=LedgerFacts)
-    read_at: float | None = None  # when the facts were read; None: they are to be read again
-    assessment: Assessment = field(default_factory=lambda: Assessment(Signal.BLIND, "not read yet"))
-    unjudged_since: float | None = None  # the first of the last windows that could not be judged
-    finding: Signal | None = None
-    found_at: float = 0.0  # when the finding began; the confirmation time of an action counts from it
-    is_read: bool = False  # its ledger was read, once at least
-    fault: str = ""  # of the watch's own on this service, as last reported
-    announced: bool = False  # its first judgement was reported, or was not worth an event
-    reported: Signal | None = None  # the signal of the last event
-    unpaid: bool = False  # that event said that speculation costs more than it gains
-    hold_reasons: set[str] = field(default_factory=set)  # reported reasons for holding an action back
-    proposed_after: str = ""  # the last change of the service when a training was proposed
-    guard: Guard = field(default_factory=Guard)
-    sentinels: Sentinels | None = None  # that this process recorded
-    asking: Future[SentinelResult] | None = None
-    traffic_changes: tuple[str, ...] = ()  # how the traffic differs from what the gate measured
-    decision: WatchDecision = field(default_factory=lambda: WatchDecision(WatchAct.NOTHING, ""))
-    acting: Future[None] | None = None
-    actions: int = 0
-    failures: int = 0  # consecutive failed actions
-    retry_at: float = 0.0
-    refresh_failed: bool = False  # the last action that failed was of a refresh
-    restarted_at: float | None = None  # the last try of a restart, also one refused before anything was recorded
-
-    @property
-    def key(self) -> Key:
-        """Namespace and name."""
-        return self.session.namespace, self.session.name
-
-
-_OF_CHECK = {Check.WRONG: Signal.WRONG_ANSWERS, Check.POISONED: Signal.POISONED_CACHE}
-
-
-def _with_answers(assessment: Assessment, guard: Guard) -> Assessment:
-    """The assessment of a service whose sentinels found wrong answers: nothing is more urgent."""
-    if guard.finding is None:
-        return assessment
-    return replace(assessment, signal=_OF_CHECK[guard.finding], text=guard.found)
-
-
-def _with_fallback(assessment: Assessment, facts: LedgerFacts, session: Session) -> Assessment:
-    """The assessment of a service that fell back: that is its signal until somebody acknowledges it or something else
-    is promoted. What is wrong now, and what cannot be read, comes first."""
-    if facts.fell_back is None or assessment.finding or assessment.signal is Signal.BLIND:
-        return assessment
-    text = facts.fell_back.describe(session)
-    if not facts.fell_back.acknowledged:
-        return replace(assessment, signal=Signal.FELL_BACK, text=text)
-    return (
-        replace(assessment, text=text) if assessment.signal is Signal.HEALTHY and not facts.speculates else assessment
-    )
 
 
 def _late(readers: Readers) -> str:
@@ -209,7 +140,7 @@ class Watcher:
         """A new service, or one that was not listed for a while, as when it is deployed anew: its pauses after failed
         actions go on, and what was learned of its engines is forgotten."""
         since, watched = self._unlisted.pop(key, (0.0, None))
-        if watched is None or self._monotonic() - since > _RETRY_MOST_S:
+        if watched is None or self._monotonic() - since > RETRY_MOST_S:
             return WatchedService(session)
         watched.session, watched.state, watched.guard, watched.read_at = session, State(), Guard(), None
         return watched
@@ -264,15 +195,15 @@ class Watcher:
             assessment = Assessment(Signal.BLIND, facts.busy)
         watched.guard = watched.guard.with_load(self.policy, assessment.requests)
         self._ask_for_answers(watched, len(reading.engines))
-        assessment = _with_answers(assessment, watched.guard)
-        watched.assessment = assessment = _with_fallback(assessment, facts, watched.session)
+        assessment = with_answers(assessment, watched.guard)
+        watched.assessment = assessment = with_fallback(assessment, facts, watched.session)
         for engine in assessment.restarted:
             self._emit_event(watched, "signal", "EngineRestarted", f"{engine} restarted; its counters began again")
         if assessment.figures is not None:
             watched.profile = watched.profile.after(assessment.figures)
             self._compare_profile(watched)
-        if self._is_settled(watched):
-            self._start_confirmation(watched)
+        if watched.is_settled(self._now()):
+            watched.start_confirmation(self._now())
             self._report(watched)
 
     def _ask_for_answers(self, watched: WatchedService, engines: int) -> None:
@@ -313,27 +244,6 @@ class Watcher:
             self._emit_event(watched, "signal", "TrafficChanged", text, finding=bool(changes), command=command)
         watched.traffic_changes = changes
 
-    def _is_settled(self, watched: WatchedService) -> bool:
-        """Return whether this window can begin or end a finding: one without traffic cannot, nor one that cannot be
-        judged before that lasts; since when it could not is kept here."""
-        signal, now = watched.assessment.signal, self._now()
-        if signal not in _UNJUDGED:
-            watched.unjudged_since = None
-            return signal not in _QUIET
-        watched.unjudged_since = now if watched.unjudged_since is None else watched.unjudged_since
-        return now - watched.unjudged_since >= _UNJUDGED_S
-
-    def _start_confirmation(self, watched: WatchedService) -> None:
-        """Start the confirmation time of a finding when it begins. One that is acted on keeps it when it changes its
-        name, as with the load from one window to the next."""
-        before, finding = watched.finding, watched.assessment.signal if watched.assessment.finding else None
-        if finding is before:
-            return
-        watched.finding = finding
-        watched.hold_reasons.clear()
-        if before not in ACTIONABLE or finding not in ACTIONABLE:
-            watched.found_at = self._now()
-
     def _report(self, watched: WatchedService) -> None:
         """Emit an event when the signal changed."""
         signal, unpaid = watched.assessment.signal, watched.assessment.pays is False
@@ -353,7 +263,8 @@ class Watcher:
             self._emit_event(watched, "decision", reason, decision.reason, finding=True)
         if decision.act is WatchAct.PROPOSE and watched.proposed_after != watched.facts.operation:
             watched.proposed_after = watched.facts.operation
-            self._propose(watched, decision.reason)
+            text, command = refresh_proposal(watched, self.policy)
+            self._emit_event(watched, "decision", "RefreshProposed", text, finding=True, command=command)
         if acts and decision.act in CHANGES:
             if decision.act in (WatchAct.FALL_BACK, WatchAct.RESTART):
                 self._begun[watched.key] = self._now()
@@ -361,38 +272,12 @@ class Watcher:
                 watched.restarted_at = self._now()
             watched.acting = self._actors.submit(self._act, watched, decision)
 
-    def _propose(self, watched: WatchedService, reason: str) -> None:
-        """Emit the command that trains a stale draft anew, with what it needs and may gain."""
-        assert watched.facts.refresh is not None
-        assert self.policy.refresh is not None
-        stale, session = watched.facts.refresh.stale, watched.session
-        gain = "" if stale.gain is None else f", at best {1.0 + stale.gain:.2f}x of what serves now"
-        free = "".join(f"; first try '{session.command('rollout', '--spec', name)}'" for name in stale.unmeasured)
-        hours = "" if stale.needed_gpu_hours is None else f", {stale.needed_gpu_hours:.1f} GPU hours"
-        text = f"{reason}; {stale.prompts} prompts{hours}{gain}{free}"
-        spec = watched.facts.refresh.promotion.spec
-        options = ["--spec", spec.method, "--from", stale.draft] if spec is not None else []
-        options += [part for prompts in prompts_of(self.policy.refresh.prompts) for part in ("--prompts", prompts)]
-        named = {"--trainer": self.policy.refresh.trainer, "--trainer-image": self.policy.refresh.trainer_image}
-        options += [part for option, value in named.items() if value for part in (option, value)]
-        command = commands.line("drafts", "train", session.name, *options, "--apply", namespace=session.namespace)
-        self._emit_event(watched, "decision", "RefreshProposed", text, finding=True, command=command)
-
-    def _stale(self, watched: WatchedService) -> StaleDraft | None:
-        """The draft that went stale: one that a fallback replaced, or one that serves and is found wanting now. A
-        policy that falls back does that first, if the draft does not pay."""
-        refresh, assessment = watched.facts.refresh, watched.assessment
-        if refresh is None or refresh.fell_back:
-            return None if refresh is None else refresh.stale
-        cause = f"{assessment.signal.value}: {assessment.text}"
-        if assessment.signal is not Signal.WORSE_DRAFT or (assessment.pays is None and self.policy.fall_back):
-            return None
-        return replace(refresh.stale, cause=cause)
-
     def _decide_on_current_ledger(self, watched: WatchedService) -> WatchDecision:
         """Decide; an action only on the ledger as it is now, which is read again until it stays the same."""
         while True:
-            decision = decide(self.policy, watched.assessment, self._situation(watched), self._fleet(watched))
+            decision = decide(
+                self.policy, watched.assessment, watched.situation(self.policy, self._now()), self._fleet(watched)
+            )
             if decision.act not in CHANGES or not self._changed_meanwhile(watched):
                 return decision
 
@@ -401,24 +286,6 @@ class Watcher:
         before = watched.facts
         self._accept_facts(watched, self.readers.read_anew(self._facts_of, watched.session) or _late(self.readers))
         return watched.facts != before
-
-    def _situation(self, watched: WatchedService) -> Situation:
-        facts = watched.facts
-        return Situation(
-            now=self._now(),
-            found_at=watched.found_at,
-            changes=facts.changes,
-            fallbacks=facts.fallbacks,
-            rungs=facts.rungs,
-            replaced_spec=facts.replaced_spec.describe() if facts.replaced_spec is not None else "",
-            busy=facts.busy,
-            interrupted=facts.interrupted,
-            restarts=facts.restarts if watched.restarted_at is None else (*facts.restarts, watched.restarted_at),
-            retry_at=watched.retry_at,
-            refresh_failed=watched.refresh_failed,
-            stale=None if facts.refresh is not None and facts.refresh.unfinished else self._stale(watched),
-            refreshing=facts.refresh.due if facts.refresh is not None else "",
-        )
 
     def _fleet(self, watched: WatchedService) -> Fleet:
         recorded = [at for w in self.watched.values() if w is not watched for at in w.facts.actions]
@@ -432,7 +299,7 @@ class Watcher:
             session = self._reopen(watched.session)
             report = carry_out_decision(session, self.policy, facts, decision, self.trainings)
         except MpctlError as error:
-            self._failed(watched)
+            watched.pause_actions(self._now())
             kind, reason, text = "error", f"{reason}Failed", f"{decision.act.value} failed: {error.message}"
             details = {"finding": True, "command": error.hint or ""}
         else:
@@ -463,16 +330,11 @@ class Watcher:
             return
         self._begun.pop(watched.key, None)
         watched.read_at = None
-        self._failed(watched)
+        watched.pause_actions(self._now())
         text = f"{watched.decision.act.value} failed: {type(fault).__name__}: {fault}"
         self._emit_event(
             watched, "error", "ActionFailed", text, finding=True, command=watched.session.command("history")
         )
-
-    def _failed(self, watched: WatchedService) -> None:
-        watched.retry_at = self._now() + min(_RETRY_S * 2.0**watched.failures, _RETRY_MOST_S)
-        watched.failures += 1
-        watched.refresh_failed = watched.decision.act in TRAINS
 
     def _emit_event(self, watched: WatchedService, kind: str, reason: str, text: str, **details: Any) -> None:
         """Emit an event of a service."""
