@@ -45,6 +45,8 @@ def facts_of(
         target=_served_target(target, name, command),
         draft=draft,
         served_context=_integer(command.get("max-model-len")) or target.context,
+        max_num_seqs=_integer(command.get("max-num-seqs")),
+        max_batched_tokens=_integer(command.get("max-num-batched-tokens")),
         tensor_parallel=_integer(command.get("tensor-parallel-size")) or 1,
         data_parallel=_integer(command.get("data-parallel-size")) or 1,
         thinking=_thinking(service, target),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mpctl.estimate import ModelFacts, describe_model, facts_of
@@ -17,17 +18,21 @@ _GDN = {"layer_types": ["linear_attention", "full_attention"], "linear_num_value
 # A checkpoint of each class: keys as in published configurations.
 CONFIGS: dict[str, dict[str, Any]] = {
     "gdn": {"model_type": "qwen3_5_moe", "text_config": {**_DENSE, **_GDN}, "mtp_num_hidden_layers": 1},
+    "deepseek-v32": {"model_type": "deepseek_v32", **_DENSE, "num_nextn_predict_layers": 1},
     "gemma4": {"model_type": "gemma4", **_DENSE},
     "glm": {"model_type": "glm_moe_dsa", **_DENSE, "num_nextn_predict_layers": 1},
     "kimi-k2": {"model_type": "kimi_k2", **_DENSE},
     "kimi-k3": {"model_type": "kimi_k3", **_DENSE, "linear_attn_config": {"kda_layers": [1]}},
     "llama": {"model_type": "llama", **_DENSE},
     "mamba2": {"model_type": "nemotron_h", **_DENSE, "hybrid_override_pattern": "M-M*", "ssm_state_size": 128},
+    "gpt-oss": {"model_type": "gpt_oss", **_DENSE, "num_local_experts": 32},
+    "mrope": {"model_type": "qwen3_5", "text_config": {**_DENSE, **_GDN}, "mtp_num_hidden_layers": 1},
     "zamba": {"model_type": "granitemoehybrid", **_DENSE, "layer_types": ["mamba", "attention"], "mamba_d_state": 128},
 }
 _PLAIN = {"model_type": "qwen2", **_DENSE, "max_position_embeddings": 32768}
 # Arguments that switch a feature on; `{}` is the row's own pattern without its signs.
 _ARGUMENTS = {
+    "data-parallel": "--data-parallel-size=2",
     "flag": "{}",
     "kv-connector": '--kv-transfer-config={{"kv_connector":"{}Connector","kv_role":"kv_both"}}',
     "kv-dtype": "--kv-cache-dtype={}_k8v4",
@@ -79,9 +84,11 @@ def spec_of(row: KnownBadRow) -> Spec:
 def severity(row: KnownBadRow, release: Version) -> str:
     """``refuse``, ``warn`` or ``silent``: what the row says of its manifest under a release."""
     service = load(manifest(row, release), file="served.yaml")[0]
-    target = describe_model(CONFIGS[row.models[0]] if row.models else _PLAIN)
+    plain = CONFIGS["gpt-oss"] if "moe" in row.features else _PLAIN
+    target = describe_model(CONFIGS[row.models[0]] if row.models else plain)
     facts = facts_of(service, target=target, draft=ModelFacts(context=4096))
-    found = shipped_known_bad().findings(spec_of(row), facts)
+    gpu = next((feature.partition("=")[2] for feature in row.features if feature.startswith("gpu=")), None)
+    found = shipped_known_bad().findings(spec_of(row), replace(facts, gpu=gpu))
     return next((finding.severity for finding in found if finding.id == f"known-bad-{row.id}"), "silent")
 
 

@@ -92,6 +92,33 @@ def _in_one_pass(spec: Spec) -> bool:
     return method_of(spec).parallel_drafting == "required" or spec.settings.get("parallel_drafting") is True
 
 
+# Families whose configuration has mrope_section (vLLM 0.32.0, models with SupportsMRoPE).
+_MROPE = re.compile(
+    r"qwen[-_]?3[._][5-9](?![\d.]*b)|qwen[\d.]*[-_.]?(?:vl|omni|5[-_]vl|5[-_]omni)|glm[-_]?(?:4(?:[._]\d)?v|ocr)"
+    r"|ernie[-_]?4[._]5[-_.]?(?:moe[-_])?vl|keye|paddleocr",
+    re.IGNORECASE,
+)
+
+
+def _mrope(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """Draft models, and heads that draft in one pass, take positions of one dimension; by the draft's configuration,
+    else a draft model by its family."""
+    mrope = facts.draft.mrope
+    by_family = mrope is None and _SMALL_MODEL(spec) and _MROPE.search(facts.draft.family or spec.draft or "")
+    if not (mrope or by_family):
+        return None
+    how = "" if mrope else ", as its family does"
+    reason = f"'{spec.draft}' uses M-RoPE{how}, which vLLM supports neither in a draft model nor in parallel drafting"
+    if facts.v2_runner:
+        return "warn", f"{reason}: Model Runner V2 gives it positions of one dimension"
+    return "refuse", f"{reason}: the engine exits at start-up"
+
+
+def _takes_slots(spec: Spec) -> bool:
+    """Return whether a draft runs over more tokens than the target verified: a model, or a head in one pass."""
+    return _SMALL_MODEL(spec) or _in_one_pass(spec) or method_of(spec).drafts_in_one_pass
+
+
 def _has_parallel_form(spec: Spec) -> bool:
     """Return whether a head of this kind may have been trained for the method that drafts in one pass."""
     engine_method = method_of(spec).engine_method
@@ -414,6 +441,14 @@ RULES = (
         todo="choose a small model of the target's family",
         needs=("draft.no_text",),
         applies=_SMALL_MODEL,
+    ),
+    PreflightRule(
+        "draft-mrope",
+        _mrope,
+        source="vLLM 0.32.0, llm_base_proposer.py, _raise_if_mrope; vllm-ascend #14453, #14666; speculators #570",
+        todo="use the target's MTP layers or an eagle3 head, or a draft without mrope_section in its config.json",
+        asks=("draft.mrope",),
+        applies=both(where(lambda method: method.v1_runner), lambda spec: names_draft(spec) and _takes_slots(spec)),
     ),
     PreflightRule(
         "draft-size",

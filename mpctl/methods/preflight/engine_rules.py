@@ -6,8 +6,10 @@ why the rule exists.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from itertools import takewhile
 
 from mpctl.methods.keys import KEYS, is_int
 from mpctl.methods.preflight.nixl import differences
@@ -39,6 +41,12 @@ PIPELINE = ("--pipeline-parallel-size", "-pp")
 _FAST_PREFILL = "--kv-sharing-fast-prefill"
 _CONNECTOR = "--kv-transfer-config"
 _ANY_HASH = re.compile(r"""enforce_handshake_compat["']?\s*[:\s]\s*(?:false|0)""")
+_V2_DEFAULT: Version = (0, 29, 0)  # Model Runner V2 serves by default
+_ROUNDED_SINCE: Version = (0, 12, 0)  # Model Runner V1 rounds graphs to K + 1 tokens (vLLM #28207)
+_LARGEST = "--max-cudagraph-capture-size"
+_SIZE_FLAGS = ("--cudagraph-capture-sizes", "--cuda-graph-sizes")
+_DEFAULT_LARGEST = 512  # tokens of vLLM's own largest graph
+_FEWEST_SEQUENCES = 256  # vLLM's default of --max-num-seqs on the smaller GPUs (0.32.0, arg_utils.py)
 # Flags by which engines before one JSON argument speculate (vLLM PR #14434).
 _FLAGS_GONE: Version = (0, 8, 3)
 _TURN_ON = ("--speculative-model", "--num-speculative-tokens")
@@ -79,6 +87,97 @@ def _options(facts: ServiceFacts) -> Iterator[tuple[str, str]]:
 
 def _carries(flag: str) -> Condition:
     return lambda spec, facts: flag_value(facts, flag) is not None
+
+
+def runs_on_v2(spec: Spec, facts: ServiceFacts) -> bool | None:
+    """Return whether Model Runner V2 runs the method: by the method, the service, else the release's default."""
+    version, method = parse_version(facts.engine_version), spec.known
+    if method is not None and not (method.v1_runner and method.v2_runner):
+        return method.v2_runner
+    old = version is not None and version < _V2_DEFAULT
+    return False if facts.v2_runner is None and old else facts.v2_runner
+
+
+def _compilation(facts: ServiceFacts, key: str) -> object:
+    """The value of a key of the compilation configuration, as JSON or dotted; the last counts, None without one."""
+    value: object = None
+    for name, text in _options(facts):
+        flag, _, inner = name.partition(".")
+        if flag not in ("--compilation-config", "-cc", "-O"):
+            continue
+        try:
+            read = json.loads(text)
+        except ValueError:
+            read = text
+        record = {inner: read} if inner else read
+        if isinstance(record, dict) and key in record:
+            value = record[key]
+    return value
+
+
+def _listed_sizes(facts: ServiceFacts) -> str:
+    """The words behind the last flag that lists sizes of graphs."""
+    words = [part for word in facts.argv or () for part in word.split("=", 1)]
+    names = [word.replace("_", "-") for word in words]
+    last = max((index for index, name in enumerate(names) if name in _SIZE_FLAGS), default=len(words))
+    return " ".join(takewhile(lambda word: not word.startswith("-"), words[last + 1 :]))
+
+
+def _numbers(value: object) -> list[int]:
+    return sorted({int(text) for text in re.findall(r"\d+", "" if value is None else str(value))})
+
+
+def _graph_sizes(facts: ServiceFacts) -> list[int]:
+    """The sizes of CUDA graphs, in tokens, that the command line asks for; empty where the engine chooses them.
+
+    As vLLM 0.32.0 (_set_cudagraph_sizes) derives them from the largest: 1, 2, 4, steps of 8, from 256 on of 16.
+    """
+    mode = str(_compilation(facts, "cudagraph_mode") or "").upper()
+    level = "0" if flag_value(facts, "-O0") is not None else flag_value(facts, "-O", "--optimization-level")
+    if flag_value(facts, "--enforce-eager") is not None or mode == "NONE" or level == "0":
+        return []
+    largest = _numbers(flag_value(facts, _LARGEST) or _compilation(facts, "max_cudagraph_capture_size"))
+    sizes = _numbers(_listed_sizes(facts)) or _numbers(_compilation(facts, "cudagraph_capture_sizes"))
+    if len(sizes) == 1 and flag_value(facts, "--cuda-graph-sizes") is not None:
+        sizes, largest = [], sizes  # one number of the older flag is the largest size
+    if not largest:
+        return sizes
+    return [
+        size for size in sizes or [1, 2, 4, *range(8, 256, 8), *range(256, largest[-1] + 1, 16)] if size <= largest[-1]
+    ]
+
+
+def _decode_graphs(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """With drafts a request takes K + 1 tokens of a step, so graphs of few tokens serve fewer requests, or none."""
+    sizes, step = _graph_sizes(facts), (spec.k or 0) + 1
+    if not sizes or step == 1 or facts.device == "CPU":
+        return None
+    wanted = facts.max_num_seqs or _FEWEST_SEQUENCES
+    requests = min(sizes[-1] // step, wanted)
+    needed = wanted * step if facts.max_num_seqs else min(wanted * step, _DEFAULT_LARGEST)
+    counts = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count * step < needed]
+    listed = ", ".join(str(size) for size in (*(count * step for count in counts), needed))
+    todo = f"set cudagraph_capture_sizes to {listed}, or {_LARGEST} to {needed}, or lower K"
+    largest = f"the largest CUDA graph has {sizes[-1]} tokens, and K={spec.k} takes {step} for each request"
+    if requests:
+        reason = f"{largest}: steps of more than {requests} of {wanted} requests run without a graph"
+        return ("warn", reason, todo) if requests * step < needed - needed % step else None
+    version, mode = parse_version(facts.engine_version), str(_compilation(facts, "cudagraph_mode") or "").upper()
+    old = version is not None and version < _ROUNDED_SINCE
+    if runs_on_v2(spec, facts) is False and not old and not mode.startswith("PIECEWISE"):
+        return "refuse", f"{largest}: Model Runner V1 exits at start-up", todo
+    return "warn", f"{largest}: every step runs without a graph, and Model Runner V1 exits at start-up", todo
+
+
+def _batched_tokens(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
+    """A full batch verifies K + 1 tokens of each request in one step."""
+    step, limit = (spec.k or 0) + 1, facts.max_batched_tokens
+    wanted = facts.max_num_seqs or _FEWEST_SEQUENCES
+    if limit is None or limit >= wanted * step:
+        return None
+    reason = f"--max-num-batched-tokens is {limit}, and K={spec.k} takes {step} for each request"
+    few = f"{reason}: a step serves {limit // step} of {wanted} requests, and no prompt next to them"
+    return "warn", few, f"set --max-num-batched-tokens to {wanted * step} or more, or lower K or --max-num-seqs"
 
 
 def _unmanaged_method(spec: Spec, facts: ServiceFacts) -> RuleOutcome:
@@ -447,6 +546,20 @@ RULES = (
         todo="leave draft_tensor_parallel_size out, or set it to 1",
         needs=("tensor_parallel",),
         applies=both(names_draft, setting(_DRAFT_TP)),
+    ),
+    PreflightRule(
+        "decode-graphs",
+        _decode_graphs,
+        source="vLLM 0.32.0, adjust_cudagraph_sizes_for_spec_decode, cudagraph_utils.py; public: below 1 token/s",
+        todo="leave the sizes of graphs to the engine",
+        needs=("argv",),
+    ),
+    PreflightRule(
+        "batched-tokens",
+        _batched_tokens,
+        source="vLLM 0.32.0, Scheduler.schedule and _set_max_num_scheduled_tokens",
+        todo="raise --max-num-batched-tokens",
+        applies=lambda spec: speculates(spec) and spec.k is not None,
     ),
     PreflightRule(
         "kserve-storage-uris",

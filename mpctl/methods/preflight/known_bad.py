@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import Literal, get_args
 
 from mpctl.methods.keys import is_int
-from mpctl.methods.preflight.engine_rules import PIPELINE, config_text, flag_value
+from mpctl.methods.preflight.engine_rules import PIPELINE, config_text, flag_value, runs_on_v2
 from mpctl.methods.preflight.preflight_rule import Finding, ServiceFacts, Severity, ordered
 from mpctl.methods.spec import Spec
 from mpctl.methods.table import METHODS
@@ -30,7 +30,6 @@ PREFIX = "known-bad-"  # of a finding, before the id of its row
 # The releases' source was read, the thread names the release, only the date of a merge is known, or nothing.
 Evidence = Literal["source", "thread", "merge-date", "unknown"]
 _OWN_ENGINE = "vllm"
-_V2_DEFAULT: Version = (0, 29, 0)  # Model Runner V2 serves by default
 _TODO = "use another method, or an engine release outside the range"
 
 
@@ -77,11 +76,7 @@ def _runner(name: str) -> Feature:
     """Model Runner ``v1`` or ``v2``: as the service says, else by the method, else by the release's default."""
 
     def feature(spec: Spec, facts: ServiceFacts) -> FeatureUse:
-        v2, version = facts.v2_runner, parse_version(facts.engine_version)
-        if spec.known is not None and not (spec.known.v1_runner and spec.known.v2_runner):
-            v2 = spec.known.v2_runner
-        if v2 is None and version is not None and version < _V2_DEFAULT:
-            v2 = False
+        v2 = runs_on_v2(spec, facts)
         return "default" if v2 is None else _use(v2 is (name == "v2"))
 
     return feature
@@ -137,6 +132,10 @@ def _moe(_: str) -> Feature:
     return lambda _spec, facts: "default" if facts.target.moe is None else _use(facts.target.moe)
 
 
+def _gpu(pattern: str) -> Feature:
+    return lambda _spec, facts: _use(re.match(pattern, facts.gpu or "", re.IGNORECASE))
+
+
 def _prefill_edited(_: str) -> Feature:
     """The pods that fill prompts get the same draft."""
     return lambda _spec, facts: _use(bool(facts.prefill_ends))
@@ -144,8 +143,10 @@ def _prefill_edited(_: str) -> Feature:
 
 # A feature of a row is one of these names, or NAME=ARGUMENT.
 FEATURES: Mapping[str, Callable[[str], Feature]] = MappingProxyType({
+    "data-parallel": _parallel("--data-parallel-size", "-dp"),
     "draft-context-shorter": _short_draft,
     "flag": _flag,
+    "gpu": _gpu,
     "k-from": _long_drafts,
     "kv-connector": _text("--kv-transfer-config"),
     "kv-dtype": _kv_dtype,
@@ -228,6 +229,8 @@ class KnownBad:
         names = ("target.family", "target.name")
         missing = ["engine_version"] if parse_version(facts.engine_version) is None else []
         missing += ["target.family"] if all(facts.value(name) is None for name in names) else []
+        of_gpu = (spec.method in row.methods for row in self.rows if any(f.startswith("gpu=") for f in row.features))
+        missing += ["gpu"] if facts.gpu is None and any(of_gpu) else []
         return (f"known-bad: checked in part, unknown: {', '.join(missing)}",) if missing else ()
 
     def _severity(self, row: KnownBadRow, spec: Spec, facts: ServiceFacts, version: Version | None) -> Severity | None:

@@ -83,6 +83,8 @@ class ServiceFacts:
     target: CheckpointFacts = CheckpointFacts()
     draft: CheckpointFacts = CheckpointFacts()
     served_context: int | None = None  # max_model_len
+    max_num_seqs: int | None = None
+    max_batched_tokens: int | None = None  # tokens of one step
     tensor_parallel: int | None = None
     data_parallel: int | None = None
     thinking: bool | None = None  # the chat template thinks by default

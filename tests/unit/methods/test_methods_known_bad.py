@@ -58,7 +58,7 @@ def test_a_row_says_how_its_range_was_established_and_refuses_only_where_it_is(r
 
 def test_rows_of_other_engines_are_listed_and_those_of_vllms_plugin_judged_by_its_image() -> None:
     others = {row.id: inside(row).severity for row in _ROWS if row.engine != "vllm"}
-    assert len(_ROWS) == 84
+    assert len(_ROWS) == 92
     assert len(others) == 14
     assert {row for row, severity in others.items() if severity != "silent"} == {"kb31", "kb64", "kb65"}
     assert {row.engine for row in _ROWS if row.id in ("kb31", "kb64", "kb65")} == {"vllm-ascend"}
