@@ -76,6 +76,14 @@ Buckets = tuple[tuple[float, float], ...]
 class CounterError(ValueError):
     """Two readings that cannot be subtracted; the message names the series."""
 
+    hint = "run the same command again"
+
+
+class WrongCounters(CounterError):
+    """What answers is not vLLM's /metrics, which another try does not change."""
+
+    hint = "let vLLM answer /metrics with its own counters: names of another engine or of a proxy cannot be read"
+
 
 @dataclass(frozen=True)
 class Counters:
@@ -130,7 +138,7 @@ class Counters:
                 continue
             series = (sample.name, tuple(sorted(sample.labels.items())))
             if series in known_series:  # summed, it would double what was counted
-                raise CounterError(f"duplicate series in /metrics: {sample.name} with labels {sample.labels}")
+                raise WrongCounters(f"duplicate series in /metrics: {sample.name} with labels {sample.labels}")
             known_series.add(series)
             if sample.name in _FIELD_OF:
                 name = _FIELD_OF[sample.name]
@@ -177,7 +185,7 @@ def samples(text: str, names: Collection[str]) -> Iterator[Sample]:
         for family in text_string_to_metric_families("\n".join(lines) + "\n" if lines else ""):
             yield from family.samples
     except (ValueError, KeyError) as error:
-        raise CounterError(f"/metrics is not a Prometheus exposition ({error})") from error
+        raise WrongCounters(f"/metrics is not a Prometheus exposition ({error})") from error
 
 
 def _lines_of(text: str, names: Collection[str]) -> Iterator[str]:
@@ -189,14 +197,16 @@ def _lines_of(text: str, names: Collection[str]) -> Iterator[str]:
         shape = _SHAPE.match(text, start, end)
         if shape is None:
             if text[start:end].strip()[:1] not in ("", "#"):
-                raise CounterError("/metrics is not a Prometheus exposition (a line is neither a sample nor a comment)")
+                raise WrongCounters(
+                    "/metrics is not a Prometheus exposition (a line is neither a sample nor a comment)"
+                )
         elif shape[1] in names:
             number += 1
             line = text[start : min(end, start + _LONGEST_LINE + 1)]
             if number > _MOST_SERIES:
-                raise CounterError(f"/metrics has more than {_MOST_SERIES} series of vLLM's counters")
+                raise WrongCounters(f"/metrics has more than {_MOST_SERIES} series of vLLM's counters")
             if len(line) > _LONGEST_LINE or line.count("=") > _MOST_LABELS:
-                raise CounterError(
+                raise WrongCounters(
                     f"/metrics: a line of {shape[1]} has more than {_MOST_LABELS} labels or {_LONGEST_LINE} characters"
                 )
             yield line
@@ -207,7 +217,7 @@ def _bound(text: str) -> float:
     try:
         return float(text)
     except ValueError as error:
-        raise CounterError(f"/metrics is not a Prometheus exposition (a bucket ends at {text[:80]!r})") from error
+        raise WrongCounters(f"/metrics is not a Prometheus exposition (a bucket ends at {text[:80]!r})") from error
 
 
 def _finite(name: str, value: float) -> float:
@@ -264,7 +274,7 @@ class Window:
         for name, sample in _PLAIN.items():
             deltas[name] = _delta(sample, getattr(before, name), getattr(after, name))
         if deltas["generation_tokens"] is None:
-            raise CounterError("vllm:generation_tokens_total is missing from /metrics")
+            raise WrongCounters("vllm:generation_tokens_total is missing from /metrics")
         pairs = zip_longest(before.per_position, after.per_position)
         positions = tuple(_delta(f"{_PER_POSITION} of position {i}", b, a) or 0.0 for i, (b, a) in enumerate(pairs))
         deltas.pop("prompt_tokens")

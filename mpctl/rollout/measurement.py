@@ -204,8 +204,7 @@ class Measurement:
             block = sent.block(cell, arm=arm, repeat=repeat, prompts=prompts)
         except (BlockError, CounterError) as error:
             raise MpctlError(
-                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}",
-                hint=error.hint if isinstance(error, BlockError) else "run the same command again",
+                f"block {repeat} of the {arm} ({cell.label}) cannot be used: {error}", hint=error.hint
             ) from error
         if repeat == 0 and (why := saturation(records.calibration(), sent.result)):
             self.engines.progress.note(f"{cell.label}, {arm}: {why}")

@@ -8,6 +8,7 @@ unless ``--shutdown-timeout`` lets it finish them. Proxies of the gateway learn 
 
 import http.client
 import json
+import re
 import sys
 import threading
 import time
@@ -84,10 +85,10 @@ def stream(cluster, host, words=WORDS, url=None):
 
 
 class Users:
-    """So many users, each reading one stream after the other."""
+    """So many users, each reading one stream of ``words`` after the other."""
 
-    def __init__(self, cluster, host, number=4):
-        self.cluster, self.host = cluster, host
+    def __init__(self, cluster, host, number=4, words=WORDS):
+        self.cluster, self.host, self.words = cluster, host, words
         self.whole, self.lost, self._ending = 0, [], threading.Event()
         self._lock = threading.Lock()
         self._threads = [threading.Thread(target=self._run, daemon=True) for _ in range(number)]
@@ -95,7 +96,7 @@ class Users:
     def __enter__(self):
         for thread in self._threads:
             thread.start()
-            time.sleep(WORDS * TOKEN_S / len(self._threads))  # evenly spread, so that some are always under way
+            time.sleep(self.words * TOKEN_S / len(self._threads))  # evenly spread, so that some are always under way
         return self
 
     def __exit__(self, *_):
@@ -106,7 +107,7 @@ class Users:
     def _run(self):
         while not self._ending.is_set():
             try:
-                stream(self.cluster, self.host)
+                stream(self.cluster, self.host, self.words)
                 with self._lock:
                     self.whole += 1
             except Lost as error:
@@ -364,3 +365,56 @@ def test_a_service_without_hook_and_drain_loses_streams_and_a_rollout_says_so_be
     text = actual_mpctl.stdout + actual_mpctl.stderr
     assert "pods that are replaced may lose users' requests: no preStop hook" in text
     assert "--shutdown-timeout=1800" in text and "no downtime" not in text
+
+
+LONG = 500  # words of a stream of 25 s: shorter ones end before the hook does
+OLD = "vllm/vllm-openai:v0.17.1"  # knows no --shutdown-timeout, so its hook waits for its requests
+
+
+def with_pasted_lines(record, text):
+    """The manifest with the lines that the doctor printed."""
+    spec = record["spec"]
+    pod = spec["predictor"] if record["kind"] == "InferenceService" else spec["template"]["spec"]
+    pod["terminationGracePeriodSeconds"] = int(re.search(r"terminationGracePeriodSeconds: (\d+)", text)[1])
+    pod["containers"][0]["lifecycle"] = yaml.safe_load(re.search(r"lifecycle: (\{.*?\}\}\})", text)[1])
+    return record
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("kind", "port"), [("Deployment", 8000), ("InferenceService", 8080), ("Deployment", 8080)], ids=str
+)
+def test_the_pasted_hook_keeps_long_streams_and_one_that_asks_another_port_loses_some(
+    cluster, namespace, mpctl, capsys, kind, port
+):
+    slow(cluster)
+    record = yaml.safe_load((DEPLOYMENT if kind == "Deployment" else CONTAINERS).replace("v0.32.0", "v0.17.1"))
+    plain = kind == "Deployment"
+    pod = record["spec"]["template"]["spec"] if plain else record["spec"]["predictor"]
+    assert pod["containers"][0]["image"] == OLD
+    record["spec"] |= {"replicas": 2} if plain else {}
+    pod |= {} if plain else {"timeout": 1800, "minReplicas": 2, "maxReplicas": 2}
+    served = Served(namespace, kind, *(("qwen", "qwen") if plain else ("demo", "demo-predictor")))
+    for item in (CLAIM, SERVICE, record) if plain else (CLAIM, record):
+        namespace.client.apply(item)
+    namespace.client.wait("the engines are ready", served.settled, 120)
+    host = own_route(namespace, "qwen") if plain else kserve_host(namespace)
+
+    (finding,) = [f for f in mpctl.json("doctor", code=None)["items"] if f["id"] == "requests-lost"]
+    text = finding["fix"]
+    own = 8000 if plain else 8080
+    assert f"http://localhost:{own}/metrics" in text
+    namespace.client.apply(with_pasted_lines(record, text.replace(f"localhost:{own}", f"localhost:{port}")))
+    namespace.client.wait("the hook is there", served.settled, 120)
+
+    cluster.gateway.lag_s = 0.5
+    unmeasured, results = Unmeasured(mpctl), []
+    with Users(cluster, host, 24, LONG) as users:
+        for command in (("rollout", served.name, *ROLLOUT), ("rollback", served.name)):
+            unmeasured(*command)
+            served.wait()
+            results.append((command[0], users.whole, len(users.lost)))
+    with capsys.disabled():
+        sys.stdout.write(f"\n{kind} with a hook on {port}: {users.whole} whole, {len(users.lost)} lost {results}\n")
+    assert users.whole >= 24
+    assert bool(users.lost) is (port != own), users.lost

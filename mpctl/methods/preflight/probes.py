@@ -26,7 +26,7 @@ def start_finding(container: Mapping[str, Any], port: int) -> Finding | None:
     if allowed >= _LEAST_S[when]:
         return None
     usual = {"httpGet": {"path": "/health", "port": port}}
-    lines = {**next(({key: probe[key]} for key in _HANDLERS if key in probe), usual), **_LINES}
+    handler = next(({key: _typed(probe[key])} for key in _HANDLERS if probe.get(key)), usual)
     missing = "no startupProbe, and " if when == "liveness" else ""
     return Finding(
         "liveness-before-start",
@@ -34,5 +34,10 @@ def start_finding(container: Mapping[str, Any], port: int) -> Finding | None:
         f"the container is killed before its engine has started: {missing}its {when}Probe allows {allowed} s; an "
         "engine loads weights and captures graphs for minutes, and longer with a draft",
         "Kubernetes, startup probes; kserve/kserve#5062",
-        f"set in the engine's container: startupProbe: {json.dumps(lines)}",
+        f"set in the engine's container: startupProbe: {json.dumps({**handler, **_LINES})}",
     )
+
+
+def _typed(handler: Mapping[str, Any]) -> dict[str, Any]:
+    """The handler with numbers, which a manifest's reader leaves as text: a port in quotes is a port's name."""
+    return {key: int(value) if str(value).isdigit() else value for key, value in handler.items()}

@@ -211,7 +211,7 @@ def _drafted(context: Context, endpoint: Endpoint, cell: Cell, prompts: tuple[Pr
         sent = context.meter.send(endpoint, LoadOrder(prompts, cell, max_tokens))
         return Window.between(sent.before, sent.after)
     except CounterError as error:
-        raise MpctlError(f"the warm-up cannot be read: {error}", hint="run the same command again") from error
+        raise MpctlError(f"the warm-up cannot be read: {error}", hint=error.hint) from error
 
 
 @dataclass

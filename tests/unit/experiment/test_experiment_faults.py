@@ -17,6 +17,7 @@ from mpctl.gate.rule import Outcome
 
 BEFORE = (DATA / "metrics_ngram_before_requests.txt").read_text()
 AFTER = (DATA / "metrics_ngram_after_load.txt").read_text()
+BOTH = {"before": BEFORE, "after": AFTER}
 REQUESTS = (
     StreamedRequest(0.010, 0.0, (0.001, 0.002), 3, "abc", ""),
     StreamedRequest(0.020, 0.0, (0.004,), 2, "de", ""),
@@ -93,6 +94,22 @@ def test_an_engine_that_restarted_inside_a_block_is_named():
     again = line(AFTER, "process_start_time_seconds", "1.9e9")
     with pytest.raises(CounterError, match="the engine restarted inside the window"):
         read(after=again)
+
+
+@pytest.mark.parametrize(
+    ("texts", "repeats"),
+    [
+        ({"after": line(AFTER, "process_start_time_seconds", "1.9e9")}, True),
+        ({name: without(text, "vllm:generation_tokens_total") for name, text in BOTH.items()}, False),
+        ({name: text.replace("vllm:", "ray_vllm_") for name, text in BOTH.items()}, False),
+        ({name: text.replace("vllm:", "llamacpp:") for name, text in BOTH.items()}, False),
+        ({"after": "<html>not here</html>"}, False),
+    ],
+)
+def test_a_command_is_repeated_only_where_another_try_can_read_the_counters(texts, repeats):
+    with pytest.raises(CounterError) as raised:
+        read(**texts)
+    assert ("again" in raised.value.hint) is repeats
 
 
 def test_a_series_that_is_missing_leaves_its_rules_undecided():

@@ -90,6 +90,11 @@ def test_the_preflight_warns_of_a_liveness_probe_that_kills_an_engine_that_start
     text = " ".join((before.out + before.err).split())
     assert before.code == 0 and "no startupProbe, and its livenessProbe allows 150 s" in text
     pod["containers"][0]["startupProbe"] = yaml.safe_load(re.search(r"startupProbe: (\{.*?\}.*?\})", text)[1])
+    assert pod["containers"][0]["startupProbe"] == {
+        "httpGet": {"path": "/health", "port": 8000},
+        "periodSeconds": 10,
+        "failureThreshold": 60,
+    }
     file.write_text(yaml.safe_dump(manifest))
     after = cli("preflight", "-f", str(file), "--spec", "ngram")
     assert "liveness-before-start" not in after.out + after.err
