@@ -196,7 +196,7 @@ class KnownBadRow:
     @property
     def releases(self) -> str:
         """The range in words, such as ``0.18.1 to 0.28.0, fixed by 0.32.0``."""
-        first = show(self.first) if self.first else "unknown"
+        first = show(self.first) if self.first else "an unknown release"
         newest = f" to {show(self.seen)}" if self.seen and self.seen != self.first else ""
         if self.fixed is None:
             return f"{first}{newest}, no release known with a fix"

@@ -48,6 +48,7 @@ ROLLOUTS = [
     (["--draft-listing", "d", "--target-listing", "t"], speculating(draft_listing="d", target_listing="t")),
     (["--refuse", "requests-lost", "--refuse", "answers-cut"], speculating(refused=("requests-lost", "answers-cut"))),
     (["--known-bad", "rows.yaml"], speculating(known_bad="rows.yaml")),
+    (["--engine-version", "0.32.0"], speculating(engine_version="0.32.0")),
     (["--gpu", "L4", "--ignore", "a", "--ignore", "b"], speculating(gpu="L4", ignored=("a", "b"))),
     (["--staging-mode", "pvc", "--claim", "models"], staged(mode="pvc", claim="models")),
     (["--shared"], staged(claim_is_shared=True)),
