@@ -27,6 +27,7 @@ def port_of(container: Mapping[str, Any]) -> int:
             words = words.replace(spelling.format(variable.get("name")), str(variable.get("value")))
     if numbers := _PORT.findall(words):
         return int(numbers[-1])
-    if ports := container.get("ports"):
-        return int(ports[0]["containerPort"])
+    declared = [str(port.get("containerPort")) for port in container.get("ports") or ()]
+    if declared and declared[0].isdigit():
+        return int(declared[0])
     return 8080 if container.get("name") in (CONTAINER, None) else 8000  # vLLM's own default outside KServe

@@ -237,7 +237,7 @@ def path_findings(
         gaps = lost_requests(pod_end(pod, container), image=image, answer_s=answer_s)
         findings.append(_loss_finding(gaps, _lines_to_add(kind, image, answer_s, port)))
     if pod is not None and container is not None:
-        findings.append(start_finding(container, port))
+        findings.append(start_finding(container, port, owned=kind not in _PODS))
     if budget is not None:
         why = "no PodDisruptionBudget covers the pods: node drains and upgrades may evict all of them at once"
         findings.append(Finding("no-disruption-budget", "warn", why, "Kubernetes, disruptions", budget))

@@ -52,7 +52,7 @@ def read_cluster(client: Client, namespace: str | None, now: datetime) -> Cluste
     kserve = _namespace_of(hooks.get(calls.MUTATING.plural) or ()) or KSERVE_NAMESPACE
     reader.read_all(_service_queries(kserve, namespace))
     if namespace is not None and any(map(_has_extended, reader.objects.get(kinds.NODE.plural, ()))):
-        reader.read_all([(ALL_PODS, _every_pod)])
+        reader.read_all([(ALL_PODS, "", _every_pod)])
     services = [item for kind in _SERVICES for item in reader.objects.get(kind.plural, ())]
     history = reader.objects.get("ledgers", ())
     facts = ClusterFacts(
@@ -82,7 +82,7 @@ def _every_pod(client: Client) -> Sequence[Json] | None:
         raise MpctlError(f"the current user may not list {ALL_PODS}, so GPUs in use are unknown") from None
 
 
-_Query = tuple[str, Callable[[Client], "Sequence[Json] | None"]]
+_Query = tuple[str, str, Callable[[Client], "Sequence[Json] | None"]]  # name, API group, question
 
 
 class _Reader:
@@ -101,7 +101,7 @@ class _Reader:
 
     def read_all(self, jobs: Sequence[_Query]) -> dict[str, Sequence[Json]]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            for (name, _), answer in zip(jobs, pool.map(self._read, jobs), strict=True):
+            for (name, _, _), answer in zip(jobs, pool.map(self._read, jobs), strict=True):
                 if isinstance(answer, str):
                     self.unread[name] = answer
                 else:
@@ -109,8 +109,11 @@ class _Reader:
         return self.objects
 
     def _read(self, job: _Query) -> Sequence[Json] | str:
+        _, group, ask = job
+        if "." in group and group not in self.groups and "discovery" not in self.unread:
+            return ()  # a kind without a definition has no objects, whatever the user may read
         try:
-            return job[1](self._client) or ()
+            return ask(self._client) or ()
         except NotPermitted:
             return FORBIDDEN
         except MpctlError as error:
@@ -118,7 +121,7 @@ class _Reader:
 
 
 def _list(name: str, kind: ObjectKind, namespace: str | None = None, labels: str = "") -> _Query:
-    return name, lambda client: client.list(kind, namespace, labels=labels)
+    return name, kind.group, lambda client: client.list(kind, namespace, labels=labels)
 
 
 def _cluster_queries() -> list[_Query]:
@@ -136,7 +139,7 @@ def _service_queries(kserve: str, namespace: str | None) -> list[_Query]:
 
     mine = (kinds.RESOURCE_CLAIM_TEMPLATE, kinds.HPA, kinds.RESOURCE_QUOTA, kinds.LIMIT_RANGE)
     return [
-        ("kserve-configmaps", config),
+        ("kserve-configmaps", "", config),
         _list("kserve-deployments", kinds.DEPLOYMENT, kserve, _CONTROLLER),
         _list("kserve-endpointslices", calls.ENDPOINT_SLICE, kserve),
         _list("dra-daemonsets", calls.DAEMON_SET, None, _DRIVER),

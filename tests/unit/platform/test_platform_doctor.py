@@ -12,6 +12,9 @@ NOW = datetime(2026, 11, 21, 12, 0, tzinfo=UTC)
 GROUPS = {
     "serving.kserve.io": ["v1beta1", "v1alpha1"],
     "resource.k8s.io": ["v1"],
+    "admissionregistration.k8s.io": ["v1"],
+    "coordination.k8s.io": ["v1"],
+    "discovery.k8s.io": ["v1"],
 }
 SERVICE = {"metadata": {"name": "qwen", "namespace": "chat"}, "spec": {}}
 

@@ -6,8 +6,10 @@ import pytest
 import yaml
 
 from mpctl import commands
+from mpctl.errors import NotPermitted
 from mpctl.platform.kubernetes.access.calls import RULES_REVIEW
 
+BUILT_IN = ("resource.k8s.io", "admissionregistration.k8s.io", "coordination.k8s.io", "discovery.k8s.io")
 CHAT = """\
 apiVersion: apps/v1
 kind: Deployment
@@ -65,6 +67,8 @@ class Server:
         return {"gitVersion": "v1.36.2"}
 
     def list(self, kind, namespace=None, *, labels="", fields=""):
+        if "." in kind.group and kind.group not in (*self.groups, *BUILT_IN):
+            raise NotPermitted(f"not allowed to list {kind.resource}")  # as RBAC answers for kinds that are unknown
         items = [] if labels else self.objects.get(kind.plural, [])
         return [item for item in items if namespace in (None, item["metadata"].get("namespace"))]
 
@@ -72,7 +76,7 @@ class Server:
         return None
 
     def raw(self, path):
-        groups = [{"name": name, "versions": [{"version": "v1"}]} for name in self.groups]
+        groups = [{"name": name, "versions": [{"version": "v1"}]} for name in (*self.groups, *BUILT_IN)]
         return json.dumps({"groups": groups}) if path == "/apis" else None
 
     def create(self, kind, body, **_more):

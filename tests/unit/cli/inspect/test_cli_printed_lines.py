@@ -100,6 +100,14 @@ def test_the_preflight_warns_of_a_liveness_probe_that_kills_an_engine_that_start
     assert "liveness-before-start" not in after.out + after.err
 
 
+def test_variables_of_a_template_are_no_numbers(cli, tmp_path):
+    probe = {**PROBE, "initialDelaySeconds": "${DELAY}"}
+    container = {"args": [MODEL], "ports": [{"containerPort": "${PORT}"}], "livenessProbe": probe}
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(workload("Deployment", container)))
+    done = cli("preflight", "-f", str(tmp_path / "s.yaml"), "--spec", "ngram")
+    assert done.code == 0 and "liveness-before-start" not in done.out and "localhost:8000" in done.out
+
+
 DYNAMO = """\
 apiVersion: nvidia.com/v1alpha1
 kind: DynamoGraphDeployment
