@@ -24,7 +24,7 @@ from mpctl.doctor.state import (
     title,
     value_at,
 )
-from mpctl.doctor.workloads import Workload, workloads
+from mpctl.doctor.workloads import Workload, every_service, workloads
 from mpctl.errors import InputError
 from mpctl.estimate.facts import running_findings
 from mpctl.manifest import Service, Storage, load
@@ -57,7 +57,7 @@ def check_probes(facts: ClusterFacts) -> Iterator[Symptom]:
 
 
 def check_stuck(facts: ClusterFacts) -> Iterator[Symptom]:
-    for workload in workloads(facts):
+    for workload in every_service(facts):
         reasons = [why for pod in workload.pods(facts) if (why := pod_trouble(facts, pod))]
         progressing, failure = (condition(workload.record, kind) for kind in ("Progressing", "ReplicaFailure"))
         if value_at(progressing, "reason") == "ProgressDeadlineExceeded":
@@ -186,7 +186,7 @@ def check_specs(facts: ClusterFacts) -> Iterator[Symptom]:
 
 
 def check_owners(facts: ClusterFacts) -> Iterator[Symptom]:
-    for workload in workloads(facts):
+    for workload in every_service(facts):
         owner = facts.owners.get(workload.names)
         if owner is None:
             continue

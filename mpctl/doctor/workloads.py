@@ -113,6 +113,18 @@ def workloads(facts: ClusterFacts) -> Iterator[Workload]:
                     yield Workload(kind, names, service, record, template, engine)
 
 
+def every_service(facts: ClusterFacts) -> Iterator[Workload]:
+    """Every workload, and each InferenceService without a Deployment of KServe's name, as in Knative mode."""
+    titles = set()
+    for workload in workloads(facts):
+        titles.add(workload.title)
+        yield workload
+    for service in facts.listed("inferenceservices"):
+        workload = Workload("InferenceService", full_name(service), service, {}, {}, {})
+        if workload.title not in titles:
+            yield workload
+
+
 def engine_of(deployment: KubeObject) -> KubeObject | None:
     """The engine's container of a Deployment."""
     containers = list_at(deployment, "spec", "template", "spec", "containers")

@@ -126,6 +126,12 @@ def test_a_pod_of_another_service_is_not_its_trouble(kind):
     assert ids(deployed(kind)[0], pods=[waiting("other", {"app": "other"})]) == set()
 
 
+def test_a_waiting_pod_of_a_service_in_knative_mode_is_found():
+    objects, labels = deployed("InferenceService")
+    objects["deployments"][0]["metadata"]["name"] = "chat-predictor-00001-deployment"
+    assert ids(objects, pods=[waiting("chat-1", labels)]) == {"not-ready"}
+
+
 def test_pods_that_a_quota_keeps_from_being_created_are_a_failure():
     message = 'pods "chat-1" is forbidden: exceeded quota: gpus'
     failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": message}
