@@ -96,12 +96,35 @@ def test_another_log_probability_of_a_token_near_a_tie_is_a_fault():
     assert finding.fault == "a token that the candidate itself finds unlikely"
 
 
-def test_of_a_constrained_answer_the_first_difference_alone_counts():
-    tools = ask_of(1, "tools")
-    pair = wrong(30.0, ask=tools)
+SHAPES = (
+    {"repetition_penalty": 1.2},
+    {"presence_penalty": 0.5},
+    {"frequency_penalty": -0.5},
+    {"logit_bias": {"7": -100}},
+    {"bad_words": ["no"]},
+    {"allowed_token_ids": [5, 6, 8, 9]},
+    {"structured_outputs": {"regex": "a+"}},
+    {"guided_choice": ["a", "b"]},
+)
+
+
+@pytest.mark.parametrize(
+    "ask", [ask_of(1, "tools"), *(replace(OWN, body={**OWN.body, **shape}) for shape in SHAPES)], ids=repr
+)
+def test_of_an_answer_under_a_grammar_or_a_penalty_the_first_difference_alone_counts(ask):
+    pair = wrong(30.0, ask=ask)
     near = replace(pair, scored=replace(pair.scored, logprobs=(-0.1, -0.1, -0.9, -40.0)))
     assert not passed(near).rules[AnswerRule.TOKENS].candidate
     assert passed(pair).rules[AnswerRule.TOKENS].candidate == 1
+
+
+@pytest.mark.parametrize(
+    "setting", [{"repetition_penalty": 1.0}, {"presence_penalty": 0}, {"top_p": 0.9}, {"stop": ["x"]}]
+)
+def test_a_setting_that_shapes_no_greedy_answer_leaves_every_token_to_the_scores(setting):
+    pair = wrong(0.5, ask=replace(OWN, body={**OWN.body, **setting}))
+    unlikely = replace(pair, scored=replace(pair.scored, logprobs=(-0.1, -0.1, -0.6, -40.0)))
+    assert passed(unlikely).rules[AnswerRule.TOKENS].candidate == 1
 
 
 @pytest.mark.parametrize("ids", [(5, 6), (5, 6, 7, 8, 9)])
