@@ -57,9 +57,11 @@ _LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs")
 _EARLIER_CALLS = ("functions", "function_call")
 _RENDERING = ("continue_final_message", "add_generation_prompt", "chat_template", "truncate_prompt_tokens")
 _ENGINE = ("mm_processor_kwargs", "vllm_xargs", "priority")
-_UNSENT = frozenset((*_BY_MPCTL, *_OTHER_ANSWERS, *_LOGPROBS, *_EARLIER_CALLS, *_RENDERING, *_ENGINE))
+_OTHER_SERVERS = ("parameters", "sampling_params", "optional_params", "generation_config", "reasoning", "thinking")
+_UNSENT = frozenset((*_OTHER_SERVERS, *_BY_MPCTL, *_OTHER_ANSWERS, *_LOGPROBS, *_EARLIER_CALLS, *_RENDERING, *_ENGINE))
 _LABELS = ("model", "user", "metadata", "store", "request_id", "session_id")  # decide nothing about an answer
 _UNNAMED = frozenset(("system", "prompt", "extra_body", *_LABELS, *_LISTS))
+_MEDIA = ("image", "images", "video", "videos", "audios", "multi_modal_data")  # that a text refers to
 _LATER = "later questions without an answer"
 _HINT = 'one JSON object per line, {"prompt": "..."}, or a format of docs/how-to/bench.md'
 
@@ -280,6 +282,8 @@ def _requests(record: Any, *, nested: bool) -> _Session:
     extra = record.get("extra_body")
     record = {**record, **extra} if isinstance(extra, dict) else record
     settings, unsent = _settings(record, nested=nested)
+    if media := next((name for name in _MEDIA if record.get(name)), None):
+        raise _UnknownError("cannot be sent", media)
     system = [{"role": "system", "content": record["system"]}] if record.get("system") else []
     name = next((name for name in _LISTS if isinstance(record.get(name), list)), None)
     if name is not None:

@@ -16,7 +16,7 @@ from mpctl.app.planned_workload import read_traffic
 from mpctl.app.requests import MeasurementRequest
 from mpctl.app.session.base import Session, Source
 from mpctl.errors import Cancelled, Conflict, InputError, MpctlError, NotPermitted
-from mpctl.experiment.block import CANDIDATE
+from mpctl.experiment.block import CANDIDATE, BlockError
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import CounterError, Counters, Window
 from mpctl.experiment.prompt_files import Prompt
@@ -218,10 +218,12 @@ def _measure(
         windows: list[Window] = []
         sent = 0
         for kind, texts in _blocks(prompts):
-            block = context.meter.send(
-                endpoint, LoadOrder(texts, Cell(kind, 1, request.temperature), _TOKENS, salt=salt)
-            )
-            windows.append(Window.between(block.before, block.after))
+            cell = Cell(kind, 1, request.temperature)
+            block = context.meter.send(endpoint, LoadOrder(texts, cell, _TOKENS, salt=salt))
+            try:
+                windows.append(block.block(cell, arm=CANDIDATE, repeat=sent, prompts=texts).window)
+            except BlockError as error:
+                raise MpctlError(f"the candidate's answers cannot be used: {error}", hint=error.hint) from error
             sent += len(texts)
             if (context.clock.now() - began).total_seconds() >= _SECONDS:
                 break

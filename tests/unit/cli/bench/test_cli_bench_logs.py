@@ -146,6 +146,15 @@ def test_a_setting_that_is_not_sent_is_counted_by_its_name(measure, name):
     assert f"prompts of log: not sent: {name} in 8 requests\n" in done.err
 
 
+def test_settings_of_other_servers_are_counted_by_their_names(measure):
+    with engine() as server:
+        records = [
+            {"prompt": f"p {n}", "parameters": {"top_p": 0.9}, "thinking": {"type": "enabled"}} for n in range(8)
+        ]
+        done = measure(server.url, lines(*records))
+    assert "prompts of log: not sent: parameters in 8 requests, thinking in 8 requests\n" in done.err
+
+
 def sharegpt(*turns):
     return {"conversations": [{"from": role, "value": text} for role, text in turns]}
 
@@ -165,6 +174,8 @@ IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
         ({"messages": [{"role": "user", "content": None}]}, "messages: no question of a user"),
         ({"messages": [{"role": "user", "content": [IMAGE]}]}, "messages: a part of type 'image_url' cannot be sent"),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "type 'input_audio' cannot be sent"),
+        ({**sharegpt(("human", "<image> What?"), ("gpt", "A cat")), "image": "cat.jpg"}, "image: cannot be sent"),
+        ({"prompt": "<video> What?", "videos": ["cat.mp4"]}, "videos: cannot be sent"),
         (sharegpt(("human", "compare"), ("bing", "an answer"), ("human", "more")), "not the role 'bing'"),
         (sharegpt(("human", "compare"), ("bard", "an answer")), "not the role 'bard'"),
         ({"prompt": ""}, "prompt: needs a non-empty string"),

@@ -51,6 +51,21 @@ def test_the_minute_ends_the_measurement(asked, monkeypatch):
     assert len(session.memory.meter.sent) == 4
 
 
+def test_a_candidate_that_answers_nothing_is_named_with_the_engines_reason(asked, monkeypatch):
+    session = MemorySession()
+    send = session.memory.meter.send
+
+    def failing(endpoint, order):
+        sent = send(endpoint, order)
+        requests = tuple(replace(request, error="HTTP 400: no such role") for request in sent.result.requests)
+        return replace(sent, result=replace(sent.result, requests=requests))
+
+    monkeypatch.setattr(session.memory.meter, "send", failing)
+    (note,) = [note for note in service_plan.run(session, asked).notes if "was not measured" in note]
+    assert note.startswith("ngram was not measured: ")
+    assert "requests failed, the first with HTTP 400: no such role" in note
+
+
 def test_a_method_that_cannot_run_is_named_and_the_others_are_measured(asked):
     result = service_plan.run(MemorySession(), replace(asked, methods=("ngram", "medusa")))
     assert [one.method for one in result.methods if one.grid] == ["ngram"]
