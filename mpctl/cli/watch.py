@@ -182,6 +182,7 @@ def install(context: CliContext, /, request: WatchInstallRequest) -> None:
         )
     if "podmonitor" not in request.without:
         context.terminal.note(
-            "the PodMonitor needs the Prometheus operator's definitions (kubectl get crd podmonitors.monitoring."
-            "coreos.com); without them kubectl apply fails for this object: add --without podmonitor"
+            "the PodMonitor needs the Prometheus operator's definitions "
+            f"({commands.kubectl('get', 'crd', 'podmonitors.monitoring.coreos.com')}); without them the API server "
+            "refuses this object: add --without podmonitor"
         )

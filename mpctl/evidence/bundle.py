@@ -92,7 +92,7 @@ def _cluster_id(session: Session) -> str | None:
     try:
         namespace = session.client.require(NAMESPACE, CLUSTER_NAMESPACE)
     except MpctlError as error:
-        session.console.warn(f"the bundle names no cluster, so 'mpctl verify --cluster-id' refuses it: {error.message}")
+        session.console.warn(f"the bundle names no cluster, so verifying it with --cluster-id fails: {error.message}")
         return None
     return str(namespace["metadata"]["uid"])
 

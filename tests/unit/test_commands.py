@@ -13,7 +13,8 @@ from mpctl.platform.kubernetes.api.connection import namespace_of
 from tests.printed import modules, templates
 
 # "mpctl rollback ..." in a text of the program. Help texts and docstrings show examples and are not printed as advice.
-PRINTED = re.compile(rf"\bmpctl (?:{'|'.join(COMMANDS)})\b")
+KUBECTL = "apply|auth|create|delete|describe|edit|get|label|logs|patch|replace|rollout|scale|wait"
+PRINTED = re.compile(rf"\bmpctl (?:{'|'.join(COMMANDS)})\b|\bkubectl (?:-n \S+ )?(?:{KUBECTL})\b")
 HELP = {"help", "epilog", "short_help"}
 BUILDERS = {"line", "command", "_command"}
 

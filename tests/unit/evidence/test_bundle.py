@@ -161,7 +161,7 @@ def test_without_the_right_to_read_kube_system_the_bundle_is_made_and_its_gap_is
     private, public = write_keys(tmp_path)
     bundle = make_bundle(private, session=on_cluster)
     (warning,) = on_cluster.console.warnings
-    assert warning.startswith("the bundle names no cluster, so 'mpctl verify --cluster-id' refuses it: ")
+    assert warning.startswith("the bundle names no cluster, so verifying it with --cluster-id fails: ")
     assert warning.endswith("may not get namespaces kube-system")
     assert verify(tmp_path, bundle, public).cluster_id is None
 
