@@ -18,7 +18,7 @@ from typing import Any
 from mpctl import safe_text
 from mpctl.experiment.cell import Cell
 from mpctl.experiment.counters import Counters, Window
-from mpctl.experiment.prompt_files import Prompt, text_of
+from mpctl.experiment.prompt_files import Chat, Prompt, text_of
 from mpctl.records import Record, decode, form
 
 _ENCODING = "gzip+base64"
@@ -286,10 +286,20 @@ def _sample(request: StreamedRequest, prompt: Prompt) -> Sample:
     name = prompt_digest(prompt)
     if request.error or not request.tokens:
         lines = request.error.strip().splitlines() or ["no output"]
-        reason = safe_text.line(_without_prompt(lines[-1], text_of(prompt)))
-        return Sample(None, None, 0, digest, reason[:300], name)
+        reason = lines[-1]
+        for text in _texts_of(prompt):
+            reason = _without_prompt(reason, text)
+        return Sample(None, None, 0, digest, safe_text.line(reason)[:300], name)
     total_s = request.ttft_s + math.fsum(request.gaps_s)  # the gaps telescope, whatever the chunks were
     return Sample(1000.0 * request.ttft_s, 1000.0 * total_s, request.tokens, digest, prompt=name)
+
+
+def _texts_of(prompt: Prompt) -> list[str]:
+    """Return what a message of the engine must not repeat: the prompt, and its messages unless they are so short that
+    any message may hold them."""
+    contents = [message.get("content") for message in prompt.body["messages"]] if isinstance(prompt, Chat) else []
+    parts = [part["text"] for content in contents if isinstance(content, list) for part in content]
+    return [text_of(prompt), *(t for t in (*contents, *parts) if isinstance(t, str) and len(t) >= _REPEATED // 2)]
 
 
 def _without_prompt(message: str, prompt: str) -> str:

@@ -327,6 +327,20 @@ def test_the_reason_of_a_failed_request_never_quotes_its_prompt(measure):
     assert "HTTP 400" not in done.err or "left out" in done.err
 
 
+@pytest.mark.parametrize("parts", [False, True])
+def test_the_reason_quotes_no_short_message_of_a_conversation(measure, parts):
+    def record(number):
+        text = f"my pin is 471{number}"
+        asked = {"role": "user", "content": [{"type": "text", "text": text}] if parts else text}
+        return {"messages": [{"role": "system", "content": "Be brief"}, asked]}
+
+    with engine(refuses=lambda body: f"cannot read {body['messages'][1]['content']}") as server:
+        done = measure(server.url, lines(*map(record, range(8))))
+    assert done.code == 1
+    assert "the engine's message repeats the prompt and is left out" in done.err
+    assert "pin" not in done.err
+
+
 def test_the_first_reason_is_shown_where_some_requests_are_answered(measure):
     with engine(refuses=lambda body: "too long" if "2" in body["messages"][0]["content"] else None) as server:
         done = measure(server.url, lines(*({"prompt": f"prompt {n}"} for n in range(8))))
