@@ -20,18 +20,15 @@ _FORM = "form"
 
 @dataclasses.dataclass(frozen=True)
 class _Form:
-    """The form of one field in records, where it is not the field's own name or type."""
+    """The form of one field in records, where it is not that of the field's type."""
 
-    name: str = ""
     write: Callable[[Any], Any] | None = None
     read: Callable[[Any], Any] | None = None
 
 
-def form(
-    *, name: str = "", write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None
-) -> dict[str, Any]:
-    """Metadata of a field with a form of its own in records. ``name``: it changed since services have records."""
-    return {_FORM: _Form(name, write, read)}
+def form(*, write: Callable[[Any], Any] | None = None, read: Callable[[Any], Any] | None = None) -> dict[str, Any]:
+    """Metadata of a field with a separate form in records."""
+    return {_FORM: _Form(write, read)}
 
 
 class Record:
@@ -67,7 +64,7 @@ def encode(value: Any) -> dict[str, Any]:
         return msgspec.json.decode(msgspec.json.encode(plain))  # lists, as JSON has
 
     shape: Any = type(value)
-    return {f.stored: written(f.name, f.form) for f in _fields_of(shape)}
+    return {f.name: written(f.name, f.form) for f in _fields_of(shape)}
 
 
 def decode(kind: type[_Value], record: object) -> _Value:
@@ -80,19 +77,18 @@ def decode(kind: type[_Value], record: object) -> _Value:
         raise ValueError("not an object")
     shape: Any = kind  # mypy takes no type[...] for hashable
     fields = _fields_of(shape)
-    if unknown := sorted(map(str, record.keys() - {f.stored for f in fields})):
+    if unknown := sorted(map(str, record.keys() - {f.name for f in fields})):
         raise ValueError(f"unknown field {unknown[0]}")
-    if missing := [f.stored for f in fields if f.required and f.stored not in record]:
+    if missing := [f.name for f in fields if f.required and f.name not in record]:
         raise ValueError(f"no field {missing[0]}")
-    return kind(**{f.name: _decode(f, record[f.stored]) for f in fields if f.stored in record})
+    return kind(**{f.name: _decode(f, record[f.name]) for f in fields if f.name in record})
 
 
 @dataclasses.dataclass(frozen=True)
 class _Field:
-    """A field of a record by its name in the dataclass and in records."""
+    """A field of a record."""
 
     name: str
-    stored: str
     kind: Any
     required: bool
     form: _Form
@@ -102,10 +98,14 @@ class _Field:
 def _fields_of(kind: Any) -> tuple[_Field, ...]:
     missing, hints = dataclasses.MISSING, get_type_hints(kind)
     every: tuple[dataclasses.Field[Any], ...] = dataclasses.fields(kind)
-    forms = [(f, f.metadata.get(_FORM, _Form())) for f in every]
     return tuple(
-        _Field(f.name, form.name or f.name, hints[f.name], f.default is missing and f.default_factory is missing, form)
-        for f, form in forms
+        _Field(
+            f.name,
+            hints[f.name],
+            f.default is missing and f.default_factory is missing,
+            f.metadata.get(_FORM, _Form()),
+        )
+        for f in every
     )
 
 
@@ -120,11 +120,11 @@ def _decode(field: _Field, value: Any) -> Any:
         return msgspec.convert(value, field.kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).partition(" - at `$")
-        raise ValueError(f"field {field.stored}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}") from error
+        raise ValueError(f"field {field.name}{path.rstrip('`')}: {reason[:1].lower()}{reason[1:]}") from error
     except (MpctlError, LookupError, TypeError, ValueError, AttributeError) as error:
         inner = str(error)
         separator = "." if inner.startswith("field ") else ": "
-        raise ValueError(f"field {field.stored}{separator}{inner.removeprefix('field ')}") from error
+        raise ValueError(f"field {field.name}{separator}{inner.removeprefix('field ')}") from error
 
 
 def restored(what: object, read: Callable[[Any], _Value], record: Any, *, hint: str) -> _Value:

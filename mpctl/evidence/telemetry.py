@@ -111,7 +111,7 @@ def _trace(
             named += [rule.rule] if rule.rule not in named else []
     inside = _span(tracer, operation, entries, details, parent)
     for other in operations(entries):
-        if other.plan.undoes == operation.id and other.plan.automatic and other.ending is not None:
+        if other.plan.rollback.undoes == operation.id and other.plan.rollback.automatic and other.ending is not None:
             _span(tracer, other, entries, {**attributes, "mpctl.operation": other.id, "mpctl.kind": "rollback"}, inside)
 
 

@@ -129,8 +129,6 @@ class Workload(Record):
     ``accepted``: names of differences between the arms (:mod:`mpctl.gate.arms`) that are part of the change.
     """
 
-    GONE = frozenset({"calibrate"})
-
     traffic: tuple[Traffic, ...] = field(metadata=form(write=_without_prompts))
     repeats: int
     requests: int

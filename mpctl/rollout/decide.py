@@ -44,7 +44,7 @@ def decide_rollout(requested: Plan, live: Live, unfinished: Operation | None, *,
     if unfinished is not None:
         plan = unfinished.plan
         same = plan.kind is Kind.ROLLOUT and plan.goal == requested.goal
-        undoes_same = plan.automatic and plan.baseline == requested.goal  # the same rollout, after it failed
+        undoes_same = plan.rollback.automatic and plan.baseline == requested.goal  # the same rollout, after it failed
         if holder is not None and (not same or plan.terms_other_than(requested)) and not undoes_same:
             raise Conflict(
                 f"service {live.namespace}/{live.name} is held by {holder}: {unfinished.id} ({plan.spec_text}), since "
@@ -222,12 +222,15 @@ def accepting_downtime(decision: Decision) -> Decision:
     with_downtime = replace(
         plan,
         downtime=True,
-        undoes=operation.id,
-        automatic=False,
         why=f"{plan.why}; an old engine may go first",
         scaling=operation.scaling,
-        # The retained baseline may be gone by then, and the restored service have the traffic.
-        uses_retained_baseline=plan.uses_retained_baseline and "unshift" not in operation.done,
+        rollback=replace(
+            plan.rollback,
+            undoes=operation.id,
+            automatic=False,
+            # The retained baseline may be gone by then, and the restored service have the traffic.
+            uses_retained_baseline=plan.rollback.uses_retained_baseline and "unshift" not in operation.done,
+        ),
     )
     return Decision(Act.OPEN, plan=with_downtime)
 
@@ -245,9 +248,7 @@ def replacing_rollback(unfinished: Operation, *, why: str) -> Plan:
         goal=plan.goal if repeats else plan.baseline,
         spec=plan.spec if repeats else plan.baseline_spec,
         baseline_spec=None,
-        uses_retained_baseline=plan.uses_retained_baseline,
-        restored_revision=plan.restored_revision,
-        kept_fields=plan.kept_fields,
+        rollback=replace(plan.rollback, undoes=unfinished.id, automatic=False),
     )
 
 

@@ -31,8 +31,7 @@ class Event(StrEnum):
     CLOSED = "closed"  # the operation ended; data says how
 
 
-FORMAT = 3  # 1 held the texts of manifests, 2 two entries for each step
-_READABLE = (2, FORMAT)
+FORMAT = 4  # 1 held the texts of manifests, 2 two entries for each step, 3 plans without values
 
 
 @dataclass(frozen=True)
@@ -79,7 +78,7 @@ class Entry:
         return cls(**{**entry.__dict__, "digest": entry._own_digest()})
 
     def _own_digest(self) -> str:
-        content = {k: v for k, v in self.__dict__.items() if k != "digest" and (k, v) != ("then", "")}
+        content = {name: value for name, value in self.__dict__.items() if name != "digest"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
     def follows(self, last: Entry | None) -> bool:
@@ -89,8 +88,7 @@ class Entry:
 
     def to_record(self) -> dict[str, Any]:
         """A JSON object."""
-        fields = {k: v for k, v in self.__dict__.items() if (k, v) != ("then", "")}
-        return {**fields, "event": self.event.value}
+        return {**self.__dict__, "event": self.event.value}
 
     @classmethod
     def from_record(cls, record: Any) -> Entry:
@@ -100,8 +98,13 @@ class Entry:
             ValueError: it is no entry.
         """
         entry = decode(cls, record)
-        if entry.format not in _READABLE:
+        if entry.format > FORMAT:
             raise ValueError(f"format {entry.format} of a newer mpctl")
+        if entry.format < FORMAT:
+            raise ValueError(
+                f"format {entry.format} of an earlier mpctl: finish or roll back its operations with that version, "
+                "and move the ledger aside"
+            )
         return entry
 
     def to_line(self) -> str:
@@ -170,9 +173,10 @@ def recorded_revisions(entries: Iterable[Entry]) -> frozenset[int]:
 def _starts_from_live(entry: Entry) -> bool:
     """Return whether the plan's baseline was live; a plan that undoes another starts from whatever that one left."""
     plan = entry.data.get("plan")
-    return isinstance(plan, dict) and (
-        plan.get("undoes") is None or plan.get("overwrites") is True or bool(plan.get("restores"))
-    )
+    if not isinstance(plan, dict) or not isinstance(rollback := plan.get("rollback"), dict):
+        return False
+    merged = bool(rollback.get("restored_revision"))
+    return merged or rollback.get("undoes") is None or plan.get("overwrites") is True
 
 
 def _named(entry: Entry, manifest: str) -> object:

@@ -64,8 +64,8 @@ class MeasurementRecords:
             workload,
             plan.policy,
             store,
-            plan.placement,
-            plan.users,
+            plan.users.placement,
+            plan.users.load,
             plan.earlier,
         )
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from mpctl.errors import Conflict
 from mpctl.records import Record, restored
 from mpctl.rollout.ledger import Entry, Event, live_revisions
-from mpctl.rollout.plan import Kind, Plan
+from mpctl.rollout.plan import Kind, Plan, RollbackPlan
 from mpctl.rollout.ports import RetainedBaseline
 from mpctl.rollout.revision import Revision
 
@@ -106,13 +106,11 @@ class Operation:
             spec=plan.baseline_spec,
             baseline_spec=plan.spec,
             ready_timeout_s=plan.ready_timeout_s,
-            undoes=self.id,
             why=why,
-            automatic=automatic,
             downtime=plan.downtime,
             scaling=self.scaling,
             route=plan.route,
-            uses_retained_baseline=plan.route is not None and self._retains,
+            rollback=RollbackPlan(self.id, automatic, plan.route is not None and self._retains),
             by=plan.by if automatic else "",
         )
 
@@ -183,7 +181,7 @@ def last_change(entries: Iterable[Entry]) -> Operation | None:
     changed = [
         op
         for op in operations(entries)
-        if op.ending is Ending.PROMOTED or (op.ending is Ending.ROLLED_BACK and not op.plan.automatic)
+        if op.ending is Ending.PROMOTED or (op.ending is Ending.ROLLED_BACK and not op.plan.rollback.automatic)
     ]
     return changed[-1] if changed else None
 

@@ -12,7 +12,7 @@ from typing import Any
 from mpctl.experiment.users import Placement, UserLoad
 from mpctl.gate.policy import Policy
 from mpctl.methods import Spec
-from mpctl.records import Record, form
+from mpctl.records import Record
 from mpctl.rollout.ports import Arm
 from mpctl.rollout.revision import Manifest, Revision, spec_text
 
@@ -40,10 +40,51 @@ class Strategy(StrEnum):
 
 
 @dataclass(frozen=True)
+class UsersPlan(Record):
+    """Where the arms are measured, and what users have to do with it."""
+
+    placement: Placement = Placement.SERVICE
+    load: UserLoad | None = None  # that users brought before; None where nobody read it
+    share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
+
+
+@dataclass(frozen=True)
+class TrafficPlan(Record):
+    """Users' requests that the candidate gets once the gate has promoted it, before it becomes the service."""
+
+    steps: tuple[int, ...] = ()  # percentages of the requests, one after the other
+    step_duration_s: float = 0.0  # how long each of them and the mirror lasts
+    mirror_percent: int = 0  # of the requests, copied to the candidate before the first step
+
+    @property
+    def reaches_candidate(self) -> bool:
+        """True when the candidate gets requests or copies of them."""
+        return bool(self.steps or self.mirror_percent)
+
+
+@dataclass(frozen=True)
+class BakePlan(Record):
+    """The time for which the promoted arm is watched under users' traffic before the rollout ends."""
+
+    seconds: float = 0.0
+    restarts_baseline: bool = False  # where pods are replaced, the baseline is started again for that time
+
+
+@dataclass(frozen=True)
+class RollbackPlan(Record):
+    """What a rollback undoes, and how."""
+
+    undoes: str | None = None  # the operation
+    automatic: bool = False  # the undone rollout itself asked for it, so its command continues with it
+    uses_retained_baseline: bool = False  # gives it the route before anything else
+    # Where the goal also has another writer's changes: the revision to restore, else 0; and the paths of those changes.
+    restored_revision: int = 0
+    kept_fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Plan(Record):
     """Everything an operation will do, pinned when it is opened. A record has the manifests without their texts."""
-
-    GONE = frozenset({"load_pods"})
 
     kind: Kind
     strategy: Strategy
@@ -55,9 +96,7 @@ class Plan(Record):
     workload: str = ""  # name of the stored workload
     ready_timeout_s: float = 600.0
     keep_baseline: bool = False
-    undoes: str | None = None  # the operation that a rollback undoes
     why: str = ""  # the cause of a rollback
-    automatic: bool = False  # the undone rollout itself asked for the rollback, so its command continues with it
     draft: str = ""  # the head or model that drafts; empty where none is loaded
     target_model: str = ""  # the model it drafts for
     downtime: bool = False  # the service may be down while an engine starts
@@ -65,23 +104,13 @@ class Plan(Record):
     overwrites: bool = False  # ``baseline`` is another writer's change, which was asked to be overwritten
     load: str = "local"  # where the load client runs: local (the machine of the command) or job (the cluster)
     route: dict[str, Any] | None = None  # users' route as it was found; None where none is touched
-    traffic_steps: tuple[int, ...] = ()  # percentages of users' requests for the candidate, one after the other
-    step_duration_s: float = 0.0  # how long each of them and the mirror lasts
-    mirror_percent: int = 0  # of users' requests, copied to the candidate before the first traffic step
-    # An older rollout's, before anything starts.
-    deletes_retained_baseline: bool = field(default=False, metadata=form(name="releases"))
-    # A rollback gives it the route before anything else.
-    uses_retained_baseline: bool = field(default=False, metadata=form(name="instant"))
+    users: UsersPlan = UsersPlan()
+    traffic: TrafficPlan = TrafficPlan()
+    bake: BakePlan = BakePlan()
+    rollback: RollbackPlan = RollbackPlan()
+    deletes_retained_baseline: bool = False  # an older rollout's, before anything starts
     by: str = ""  # the program that decided by itself, ``watch``; empty for a person
-    # Where ``goal`` also has another writer's changes: the revision to restore, else 0; and the paths of those changes.
-    restored_revision: int = field(default=0, metadata=form(name="restores"))
-    kept_fields: tuple[str, ...] = field(default=(), metadata=form(name="keeps"))
     prediction: dict[str, Any] | None = None  # the payoff model's, before anything was measured; None without a figure
-    bake_s: float = 0.0  # how long the promoted arm is watched under users' traffic before the rollout ends
-    bake_baseline: bool = False  # where pods are replaced, the baseline is started again for that time
-    placement: Placement = Placement.SERVICE  # where the arms are measured
-    users: UserLoad | None = None  # the load that users brought before; None where nobody read it
-    users_share_percent: int = 0  # share of users' requests that may meet the candidate while it is measured
     fidelity: str = "off"  # the pass of answers before speed: one of experiment.answer_sets.FIDELITIES
     earlier: int = 0  # measurements of the same pair that did not promote, across which the gate's error is spent
     engine: dict[str, str] = field(default_factory=dict)  # what decides its answers besides speculation
@@ -111,7 +140,7 @@ class Plan(Record):
     @property
     def measured_baseline(self) -> Arm:
         """The baseline that is measured: a copy of it where users are on the service."""
-        return Arm(self.baseline.text, copy=self.placement.copies_baseline)
+        return Arm(self.baseline.text, copy=self.users.placement.copies_baseline)
 
     @property
     def spec_text(self) -> str:
@@ -134,21 +163,24 @@ class Plan(Record):
 
     def terms_other_than(self, other: Plan) -> tuple[str, ...]:
         """Names of the terms in which two plans for the same change differ."""
-        terms = [
-            "strategy",
-            "policy",
-            "workload",
-            "load",
-            "keep_baseline",
-            "downtime",
-            "traffic_steps",
-            "mirror_percent",
-            "placement",
-            "fidelity",
-        ]
-        terms += ["step_duration_s"] if self.traffic_steps or self.mirror_percent else []
-        named = (t for t in terms if getattr(self, t) != getattr(other, t))
-        return tuple(t.removesuffix("_s").replace("_", " ") for t in named)
+        theirs = other._terms()
+        return tuple(name for name, term in self._terms().items() if term != theirs[name])
+
+    def _terms(self) -> dict[str, object]:
+        traffic = self.traffic
+        return {
+            "strategy": self.strategy,
+            "policy": self.policy,
+            "workload": self.workload,
+            "load": self.load,
+            "keep baseline": self.keep_baseline,
+            "downtime": self.downtime,
+            "traffic steps": traffic.steps,
+            "mirror percent": traffic.mirror_percent,
+            "placement": self.users.placement,
+            "fidelity": self.fidelity,
+            "step duration": traffic.reaches_candidate and traffic.step_duration_s,
+        }
 
     def digest(self) -> str:
         """sha256 over the whole plan, for reports; numbers of revisions, given when it is opened, do not count."""

@@ -39,7 +39,7 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     if decision.plan is None or decision.plan.overwrites:
         return decision
     plan = decision.plan
-    if plan.undoes is not None:
+    if plan.rollback.undoes is not None:
         return replace(decision, plan=with_live_changes(plan, live, history.revisions, newest=history.recorded))
     revision = next(r for r in history.revisions if r.number == plan.goal.number)
     recorded = history.recorded or revision
@@ -47,7 +47,7 @@ def keep_foreign_changes(decision: Decision, live: Live, history: History, *, se
     merged = with_live_changes(start, live, history.revisions)
     if merged.goal.text == live.text and live.text != revision.text:
         require_confirmed(live, replace(revision, text=live.text), serving)
-        return Decision(Act.ALREADY, preserved=merged.kept_fields)
+        return Decision(Act.ALREADY, preserved=merged.rollback.kept_fields)
     return replace(decision, plan=replace(merged, baseline=Manifest.of(live.text)))
 
 
@@ -73,9 +73,12 @@ def with_live_changes(plan: Plan, live: Live, revisions: Iterable[Revision], *, 
         plan,
         baseline=Manifest.of(live.text),
         goal=Manifest.of(merged.text),
-        restored_revision=plan.restored_revision or plan.goal.number,
-        kept_fields=merged.preserved,
-        uses_retained_baseline=False,  # the retained baseline is another arm than the merged one
+        rollback=replace(
+            plan.rollback,
+            restored_revision=plan.rollback.restored_revision or plan.goal.number,
+            kept_fields=merged.preserved,
+            uses_retained_baseline=False,  # the retained baseline is another arm than the merged one
+        ),
     )
 
 
@@ -157,7 +160,7 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
     plan, live = operation.plan, context.platform.read()
     verified = operation.result("verify", VerificationResult)
     digest = text_digest(live.text)
-    number = plan.restored_revision or plan.goal.number
+    number = plan.rollback.restored_revision or plan.goal.number
     as_left = digest in (plan.goal.digest, verified.digest if verified else "")
     if not as_left and own_changes(plan.goal.text, live.text):
         raise Conflict(
@@ -177,7 +180,7 @@ def require_restored(context: Context, operation: Operation) -> RestoredService:
             hint="stop whatever else starts this engine, then run the same command again",
         )
     added = verified.added if verified else ()
-    if as_left and not plan.restored_revision:
+    if as_left and not plan.rollback.restored_revision:
         return RestoredService(serving, added, revision=number)
     recorded = next((r.text for r in context.store.revisions() if r.number == number), plan.goal.text)
     preserved = tuple(path for path in kept_fields(recorded, live.text) if path not in added)

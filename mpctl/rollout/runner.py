@@ -70,8 +70,9 @@ def _open(context: Context, journal: Journal, plan: Plan) -> Operation:
             journal.close(other.id, Ending.ABANDONED, f"interrupted before {operation_id}")
     baseline = record_revision(context, plan.baseline, operation_id, why="as found", spec=plan.baseline_spec)
     origin = f"{'restarted by' if plan.kind is Kind.RESTART else 'candidate of'} {operation_id}"
-    if plan.restored_revision:
-        origin = f"revision {plan.restored_revision} with {', '.join(plan.kept_fields)} as another writer changed it"
+    if plan.rollback.restored_revision:
+        kept_fields = ", ".join(plan.rollback.kept_fields)
+        origin = f"revision {plan.rollback.restored_revision} with {kept_fields} as another writer changed it"
     goal = record_revision(context, plan.goal, operation_id, why=origin, spec=plan.spec, live=False)
     plan = replace(plan, baseline=baseline, goal=goal)
     first = sequence(plan, replaces_pods=context.platform.replaces_pods_itself)[0]
@@ -167,7 +168,7 @@ def _foreign_cause(context: Context, operation: Operation, step: str) -> str | N
     try:
         scaling = operation.scaling if "pin" in operation.done else None
         change = context.platform.describe_foreign_change(plan.arms, scaling)
-        if change is not None or step != _MEASURE or plan.placement is Placement.TURNS:
+        if change is not None or step != _MEASURE or plan.users.placement is Placement.TURNS:
             return change  # other steps and turns end pods themselves
         return "; ".join(context.engines.lost_pods()) or None
     except MpctlError:
@@ -206,7 +207,7 @@ def _run_rollback(context: Context, journal: Journal, operation: Operation) -> O
         _unpin_blocked(context, operation)
         # A write that the cluster refuses is no wrong input of the user, who asked for a rollback.
         refused = isinstance(error, InputError) and context.platform.live_text() is not None
-        if not operation.plan.automatic and not refused:
+        if not operation.plan.rollback.automatic and not refused:
             raise
         kind = Conflict if isinstance(error, Conflict) else MpctlError
         raise kind(
@@ -261,7 +262,7 @@ def _replacement_after_foreign_change(context: Context, journal: Journal, operat
         return None
     if context.platform.added_fields(operation.plan.arm, context.platform.read()) is not None:
         return None  # admission added these fields; nobody changed the service
-    return replace(plan, automatic=operation.plan.automatic)
+    return replace(plan, rollback=replace(plan.rollback, automatic=operation.plan.rollback.automatic))
 
 
 def _pin_at_current_size(context: Context, journal: Journal, operation: Operation) -> Operation:
@@ -295,10 +296,10 @@ def _undone_by(operation: Operation, every: tuple[Operation, ...]) -> set[str]:
     """Ids of the operations that a rollback undoes: a forced rollback also undoes the blocked one that it replaces."""
     by_id = {op.id: op for op in every}
     undone: set[str] = set()
-    undone_id = operation.plan.undoes
+    undone_id = operation.plan.rollback.undoes
     while undone_id is not None and undone_id not in undone and undone_id in by_id:
         undone.add(undone_id)
-        undone_id = by_id[undone_id].plan.undoes
+        undone_id = by_id[undone_id].plan.rollback.undoes
     return undone
 
 

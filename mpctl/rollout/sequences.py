@@ -87,15 +87,15 @@ def sequence(plan: Plan, *, replaces_pods: bool) -> tuple[Step, ...]:
 
 def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     answers = plan.fidelity != OFF
-    side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.placement
+    side_by_side, placement = plan.strategy is Strategy.SIDE_BY_SIDE, plan.users.placement
     pair = side_by_side and placement is Placement.PAIR
-    on_users = side_by_side and bool(plan.traffic_steps or plan.mirror_percent)
+    on_users = side_by_side and plan.traffic.reaches_candidate
     asks_meanwhile = answers and side_by_side and placement is Placement.SERVICE  # while the candidate starts
     # A promotion that replaces the pods needs no candidate; the last turn may have been the baseline's.
     again = side_by_side and placement is Placement.TURNS and (on_users or not replaces_pods)
     # Where pods are replaced, the baseline is gone by then and started again; elsewhere it simply is not stopped.
-    retained = side_by_side and replaces_pods and (plan.keep_baseline or plan.bake_baseline)
-    baked = side_by_side and bool(plan.bake_s) and (plan.bake_baseline or not replaces_pods)
+    retained = side_by_side and replaces_pods and (plan.keep_baseline or plan.bake.restarts_baseline)
+    baked = side_by_side and bool(plan.bake.seconds) and (plan.bake.restarts_baseline or not replaces_pods)
     yield True, _RECORD
     yield plan.scaling, _PIN
     yield plan.deletes_retained_baseline, Step("release", release)
@@ -116,8 +116,8 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield again, Step("start-again", start)
     yield again, Step("ready-again", wait_ready)
     yield again and answers and not replaces_pods, _ANSWERS_AGAIN
-    yield side_by_side and plan.mirror_percent, Step("mirror", mirror)
-    for percent in plan.traffic_steps:
+    yield side_by_side and plan.traffic.mirror_percent, Step("mirror", mirror)
+    for percent in plan.traffic.steps:
         yield side_by_side, Step(f"shift-{percent}", partial(shift, percent=percent))
     yield side_by_side and plan.route and (on_users or placement.users_set_load), _UNSHIFT
     yield True, Step("promote", promote)
@@ -128,14 +128,14 @@ def _rollout(plan: Plan, replaces_pods: bool) -> _Rows:
     yield retained, Step("keep-baseline", keep_baseline)
     yield plan.scaling, _UNPIN
     yield True, _VERIFY
-    yield plan.bake_s, Step("bake", bake)
+    yield plan.bake.seconds, Step("bake", bake)
     yield baked and not (replaces_pods and plan.keep_baseline), Step(RETIRE_BAKED, retire)
 
 
 def _rollback(plan: Plan, replaces_pods: bool) -> _Rows:
     """Where pods are replaced, the service is written and there is no second arm to start. With a retained baseline,
     users are routed to it first, and stay there until the service is restored behind it."""
-    retained, pinned = replaces_pods and plan.uses_retained_baseline, replaces_pods and plan.scaling
+    retained, pinned = replaces_pods and plan.rollback.uses_retained_baseline, replaces_pods and plan.scaling
     routed, side_by_side = replaces_pods and plan.route, plan.strategy is Strategy.SIDE_BY_SIDE
     yield retained, Step("redirect", redirect)
     yield routed and not retained, _UNSHIFT

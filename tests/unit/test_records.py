@@ -41,7 +41,7 @@ class Outer:
     kind: Kind
     inner: tuple[Inner, ...] = ()
     own: Own | None = None
-    later: int = field(default=0, metadata=form(name="earlier"))
+    later: int = 0
     sizes: tuple[int, ...] = field(default=(), metadata=form(write=sum, read=lambda total: (total,)))
 
 
@@ -50,7 +50,7 @@ def test_a_record_is_read_back_as_it_was_written(own):
     value = Outer("n", Kind.A, (Inner(1.5), Inner()), own, later=2, sizes=(3,))
     record = encode(value)
     inner = [{"x": 1.5}, {"x": 0.0}]
-    assert record == {"name": "n", "kind": "a", "inner": inner, "own": own and own.text, "earlier": 2, "sizes": 3}
+    assert record == {"name": "n", "kind": "a", "inner": inner, "own": own and own.text, "later": 2, "sizes": 3}
     assert decode(Outer, record) == value
 
 

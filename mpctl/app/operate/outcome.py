@@ -166,12 +166,12 @@ def carry_out(session: Session, context: Context, operation: Operation) -> Opera
 
 def _undone_rollout(session: Session, operation: Operation) -> Operation:
     """A resumed automatic rollback is reported as the rollout it belongs to; one asked for by hand as itself."""
-    if not operation.plan.automatic:
+    if not operation.plan.rollback.automatic:
         return operation
     by_id = {other.id: other for other in operations(session.store.entries())}
-    undone = by_id.get(operation.plan.undoes or "")
+    undone = by_id.get(operation.plan.rollback.undoes or "")
     while undone is not None and undone.plan.kind is Kind.ROLLBACK:  # a rollback that a foreign change stopped
-        undone = by_id.get(undone.plan.undoes or "")
+        undone = by_id.get(undone.plan.rollback.undoes or "")
     return undone if undone is not None and undone.ending in _FAILED else operation
 
 

@@ -88,7 +88,7 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
     if not request.exact:
         decision = keep_foreign_changes(decision, live, history, serving=serving)
     # An operation that is undone has a timeout of its own.
-    if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.undoes is None):
+    if decision.plan is not None and (request.ready_timeout_s is not None or decision.plan.rollback.undoes is None):
         decision = replace(decision, plan=replace(decision.plan, ready_timeout_s=ready_timeout_s))
     if decision.plan is not None and request.by:
         decision = replace(decision, plan=replace(decision.plan, why=request.why, by=request.by))
@@ -98,7 +98,7 @@ def decide(session: Session, request: RollbackRequest, ready_timeout_s: float) -
 def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
     """The plan with autoscaler and HTTPRoute as they are now, unless it undoes an operation that recorded them; and
     notes on a retained baseline that cannot be used."""
-    if plan.undoes is not None:
+    if plan.rollback.undoes is not None:
         return plan, ()
     plan = replace(plan, scaling=session.platform.scaling())
     retained = session.platform.retained_baseline()
@@ -111,9 +111,8 @@ def as_found(session: Session, plan: Plan) -> tuple[Plan, tuple[str, ...]]:
         return plan, (f"{ends}: {retained.pods_ready} of its pods are ready, the service has {retained.pods}",)
     try:
         # Whoever writes the route: it is restored once the service is.
-        return replace(
-            plan, uses_retained_baseline=True, route=session.platform.route(retained.route, (), force=True)
-        ), ()
+        route = session.platform.route(retained.route, (), force=True)
+        return replace(plan, rollback=replace(plan.rollback, uses_retained_baseline=True), route=route), ()
     except (InputError, Refused) as error:
         return plan, (f"{ends}: {error.message}",)
 
@@ -126,11 +125,11 @@ def explain_rollback(session: Session, plan: Plan) -> str:
     if session.platform.replaces_pods_itself:
         down = "the old pod stops before the new one starts" if plan.downtime else f"a new pod first, {ROLLING}"
         down += session.start_time() + f", at most {plan.ready_timeout_s:.0f} s for each to become ready"
-    if plan.uses_retained_baseline and plan.route is not None:
+    if plan.rollback.uses_retained_baseline and plan.route is not None:
         moved = f"one write gives the retained baseline all traffic of HTTPRoute {plan.route['name']}"
         down = f"{moved}, then the service is restored: {down}"
-    if plan.kept_fields:
-        down += f"; kept as others changed it: {', '.join(plan.kept_fields)}"
+    if plan.rollback.kept_fields:
+        down += f"; kept as others changed it: {', '.join(plan.rollback.kept_fields)}"
     if plan.overwrites:
         down += "; the live manifest was changed by another writer and is recorded as a revision first"
     return f"{session.title}: back to {plan.spec_text} ({plan.why}); {down}"

@@ -27,7 +27,7 @@ from mpctl.methods.preflight.known_bad import PREFIX
 from mpctl.rollout.ledger import Entry
 from mpctl.rollout.operation import Ending, Operation
 from mpctl.rollout.placement import PlacementWishes, Room, at_users_load, choose_placement, in_turns, share_of
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import BakePlan, Kind, Plan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.ports import Arm, Demand
 from mpctl.rollout.revision import Manifest
 from mpctl.rollout.steps.measure import stored_workload, verdict_of
@@ -100,18 +100,13 @@ class RolloutPlanner:
             scaling=scaling,
             load=self._load,
             route=fit.route,
-            traffic_steps=traffic.steps_percent,
-            step_duration_s=traffic.step_duration_s,
-            mirror_percent=traffic.mirror_percent,
+            traffic=TrafficPlan(traffic.steps_percent, traffic.step_duration_s, traffic.mirror_percent),
             deletes_retained_baseline=fit.deletes_retained_baseline,
             by=request.by,
             cause=request.cause,
             prediction=prediction,
-            bake_s=fit.bake_s,
-            bake_baseline=fit.bake_baseline,
-            placement=fit.placement,
-            users=fit.users,
-            users_share_percent=fit.users_share_percent,
+            bake=BakePlan(fit.bake_s, fit.bake_baseline),
+            users=UsersPlan(fit.placement, fit.users, fit.users_share_percent),
             fidelity=fit.fidelity,
             earlier=fit.earlier,
             engine=engine_of(service, change.target.engine, target_name_of(service)),
@@ -138,10 +133,14 @@ class RolloutPlanner:
             fit = replace(fit, strategy=Strategy(self._request.strategy))
         elif begun is not None and begun.kind is Kind.ROLLOUT:
             fit = replace(fit, strategy=begun.strategy, downtime=begun.downtime)
-        if begun is None or begun.users is None or self._request.traffic.measure_on not in (AUTO, begun.placement):
+        if (
+            begun is None
+            or begun.users.load is None
+            or self._request.traffic.measure_on not in (AUTO, begun.users.placement)
+        ):
             return fit
-        workload = self._workload_beside_users(workload, begun.placement, begun.users)
-        return replace(fit, placement=begun.placement, workload=workload)
+        workload = self._workload_beside_users(workload, begun.users.placement, begun.users.load)
+        return replace(fit, placement=begun.users.placement, workload=workload)
 
     def _earlier(self, workload: Workload, entries: Iterable[Entry]) -> int:
         """Number of rollouts from the same manifest to the same one whose analyses of the same prompts could have
@@ -459,25 +458,28 @@ def describe_traffic(plan: Plan) -> str:
     if plan.route is None:
         return ""
     copies = (
-        f"if the gate promotes, the candidate gets copies of {plan.mirror_percent} % of the requests of HTTPRoute "
-        f"{plan.route['name']} for {plan.step_duration_s:.0f} s, the prompts of your users among them; "
-        if plan.mirror_percent
+        f"if the gate promotes, the candidate gets copies of {plan.traffic.mirror_percent} % of the requests of "
+        f"HTTPRoute {plan.route['name']} for {plan.traffic.step_duration_s:.0f} s, the prompts of your users among "
+        "them; "
+        if plan.traffic.mirror_percent
         else ""
     )
-    if not plan.traffic_steps:
+    if not plan.traffic.steps:
         return copies
-    shares = ", ".join(str(step) for step in plan.traffic_steps)
+    shares = ", ".join(str(step) for step in plan.traffic.steps)
     duration = (
-        f"{plan.step_duration_s:.0f} s each" if len(plan.traffic_steps) > 1 else f"for {plan.step_duration_s:.0f} s"
+        f"{plan.traffic.step_duration_s:.0f} s each"
+        if len(plan.traffic.steps) > 1
+        else f"for {plan.traffic.step_duration_s:.0f} s"
     )
     return f"{copies}if the gate promotes, {shares} % of the traffic of HTTPRoute {plan.route['name']}, {duration}; "
 
 
 def describe_bake(plan: Plan) -> str:
     """Describe the bake of the promoted arm, as a clause that ends with a semicolon; empty without a bake."""
-    if not plan.bake_s:
+    if not plan.bake.seconds:
         return ""
-    return f"after a promotion it is watched for {plan.bake_s:.0f} s and rolled back if it does not do well; "
+    return f"after a promotion it is watched for {plan.bake.seconds:.0f} s and rolled back if it does not do well; "
 
 
 def describe_place(session: Session, plan: Plan) -> str:
@@ -508,8 +510,9 @@ def describe_rollback(session: Session, plan: Plan) -> str:
     if plan.keep_baseline:
         return immediate
     cost = "as long as one engine start" + (" for each pod" if session.platform.replaces_pods_itself else "")
-    if plan.bake_s and (
-        plan.bake_baseline or (not session.platform.replaces_pods_itself and plan.strategy is Strategy.SIDE_BY_SIDE)
+    if plan.bake.seconds and (
+        plan.bake.restarts_baseline
+        or (not session.platform.replaces_pods_itself and plan.strategy is Strategy.SIDE_BY_SIDE)
     ):
-        return f"{immediate} for a bake of {plan.bake_s:.0f} s; after that {cost}"
+        return f"{immediate} for a bake of {plan.bake.seconds:.0f} s; after that {cost}"
     return cost

@@ -111,7 +111,7 @@ def re_arm_request(session: Session, policy: WatchPolicy, facts: LedgerFacts) ->
         promoted_measurement(session, promotion, prompts_of(policy.re_arm_prompts)),
         TrafficRequest(
             keep_baseline=promotion is not None and promotion.keep_baseline,
-            users_share_percent=(promotion.users_share_percent or None) if promotion is not None else None,
+            users_share_percent=(promotion.users.share_percent or None) if promotion is not None else None,
         ),
         by=WATCH,
     )

@@ -144,7 +144,7 @@ def _facts_of_own_changes(every: Iterable[Operation], unfinished: Operation | No
     mine = [op for op in every if op.plan.by == WATCH]
     restarts = [op for op in mine if op.plan.kind is Kind.RESTART]
     fresh = {op.id for op in restarts}  # the rollback of one that failed changes no spec either
-    other = [op for op in mine if op.id not in fresh and op.plan.undoes not in fresh]
+    other = [op for op in mine if op.id not in fresh and op.plan.rollback.undoes not in fresh]
     fallbacks = tuple(at for op in mine if _is_fallback(op) and (at := _seconds(op.opened_at)) is not None)
     restarted = tuple(at for op in restarts if (at := _seconds(op.opened_at)) is not None)
     interrupted = unfinished.id if unfinished is not None and unfinished.plan.by == WATCH and holder is None else ""
@@ -161,7 +161,7 @@ def _facts_of_own_changes(every: Iterable[Operation], unfinished: Operation | No
 def _is_fallback(operation: Operation) -> bool:
     """Return whether the watch fell back; the automatic rollback of its own rollout is no fallback."""
     plan = operation.plan
-    return plan.by == WATCH and plan.kind is Kind.ROLLBACK and not plan.automatic
+    return plan.by == WATCH and plan.kind is Kind.ROLLBACK and not plan.rollback.automatic
 
 
 def _fallback(session: Session, last: Operation, replaced: Spec) -> Fallback:

@@ -156,7 +156,7 @@ def _reason(operation: Operation, *, wide: bool) -> str:
     if operation.ending is Ending.PROMOTED and operation.detail == operation.plan.spec_text:
         return ""
     rules = deciding_rules(operation)
-    if wide or not (rules or operation.plan.automatic):
+    if wide or not (rules or operation.plan.rollback.automatic):
         return operation.detail
     return rules or operation.detail.partition(":")[0]
 

@@ -75,7 +75,7 @@ def _change_in_question(every: Sequence[Operation]) -> Operation | None:
                 return op
             if op.plan.by != WATCH:
                 return None
-        elif op.ending is Ending.ROLLED_BACK and not op.plan.automatic:
+        elif op.ending is Ending.ROLLED_BACK and not op.plan.rollback.automatic:
             stale = any(op.plan.why.startswith(f"{WATCH}: {signal.value}:") for signal in _STALE)
             return op if op.plan.by == WATCH and stale else None
     return None

@@ -55,7 +55,7 @@ class _Pass:
 
     @property
     def _concurrency(self) -> int:
-        most, placement = self.engines.records.workload.most, self.operation.plan.placement
+        most, placement = self.engines.records.workload.most, self.operation.plan.users.placement
         return most if placement.users_set_load else max(most, _AT_ONCE)
 
     def _ask(self, arm: str, asks: Sequence[Ask], *, alone: bool = False) -> tuple[Answer, ...]:
@@ -95,7 +95,7 @@ class _Pass:
         rows = zip(baseline.asks, baseline.answers, candidate, baseline.own, strict=True)
         pairs = self._scored([Pair(number, *row) for number, row in enumerate(rows)])
         check = self._examined(pairs)
-        for _ in range(0 if self.operation.plan.placement is Placement.TURNS else _FURTHER):
+        for _ in range(0 if self.operation.plan.users.placement is Placement.TURNS else _FURTHER):
             if not promises(check):
                 break
             pairs += self._sampled_again(pairs)
@@ -191,7 +191,7 @@ def ask_and_wait(context: Context, operation: Operation) -> ReadinessResult:
 def compare_answers(context: Context, operation: Operation) -> AnswersResult:
     """Compare the answers of both arms, and let the gate say whether they decide before any speed."""
     plan = operation.plan
-    turns, leaves = plan.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
+    turns, leaves = plan.users.placement is Placement.TURNS, plan.strategy is Strategy.IN_PLACE
     engines = (engines_in_turns if turns and not leaves else engines_of)(context, operation)
     comparison = _Pass(context, operation, engines, leaves=leaves)
     baseline = context.answers.pop(operation.id, None)

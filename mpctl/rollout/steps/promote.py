@@ -206,7 +206,7 @@ def record_restarted(context: Context, operation: Operation) -> RecordedRevision
 def record_restored(context: Context, operation: Operation) -> RecordedRevision:
     """Record the restored service as the newest revision, unless it already is."""
     plan = operation.plan
-    _note_other_configs(context, plan.restored_revision or plan.goal.number)
+    _note_other_configs(context, plan.rollback.restored_revision or plan.goal.number)
     stored, why = _as_stored(context, plan), f"rollback to revision {plan.goal.number}"
     return RecordedRevision(record_revision(context, stored, operation.id, why=why, spec=plan.spec).number)
 

@@ -230,7 +230,7 @@ def bake(context: Context, operation: Operation) -> BakeResult:
     Raises:
         MpctlError: it does not do well; the rollout is undone.
     """
-    plan, seconds = operation.plan, operation.plan.bake_s
+    plan, seconds = operation.plan, operation.plan.bake.seconds
     drafts = plan.spec is not None and plan.spec.config() is not None
     least_s = min(_LEAST_S, seconds) if drafts else seconds
     enough = f"; {ENOUGH_DRAFTS:,} drafts are enough, by which acceptance is known to 3 %" if drafts else ""

@@ -137,12 +137,12 @@ def _on_users(
     plan, policy = operation.plan, operation.plan.policy
     _, counters = await_counters(context, plan.arm, None, "candidate")
     pods = max(len(UsersWatch(context, operation).read(counters).baseline), 1)
-    rate = 0.0 if plan.users is None else plan.users.requests_per_s
+    rate = 0.0 if plan.users.load is None else plan.users.load.requests_per_s
     if earlier.copies:
         shares: tuple[int, ...] = (100 // pods,)
         harm = None
     else:
-        shares = ramp(pods, rate, min(plan.users_share_percent or equal_share(pods), equal_share(pods)))
+        shares = ramp(pods, rate, min(plan.users.share_percent or equal_share(pods), equal_share(pods)))
         harm = HarmWatch(policy, steps=len(shares))
         earlier = UsersTraffic(earlier.windows, LOOKS, equal_share=shares[-1] >= equal_share(pods))
     try:
@@ -297,9 +297,9 @@ def shift(context: Context, operation: Operation, percent: int) -> ShiftResult:
     """
     plan = operation.plan
     route = route_of(operation)
-    seconds = plan.step_duration_s
+    seconds = plan.traffic.step_duration_s
     context.progress.step(operation.begun, f"{percent} % of the traffic to {plan.spec_text} for {seconds:.0f} s")
-    harm = HarmWatch(plan.policy, steps=len(plan.traffic_steps))
+    harm = HarmWatch(plan.policy, steps=len(plan.traffic.steps))
     watch = UsersWatch(context, operation, harm)
     start = await_counters(context, plan.arm, None, "candidate")
     watch.add(start[1])
@@ -343,7 +343,7 @@ def mirror(context: Context, operation: Operation) -> MirrorResult:
             undone.
     """
     plan = operation.plan
-    percent, policy, seconds = plan.mirror_percent, plan.policy, plan.step_duration_s
+    percent, policy, seconds = plan.traffic.mirror_percent, plan.policy, plan.traffic.step_duration_s
     planned = max(FEWEST, int(seconds / policy.traffic_window_s) - 1)
     traffic = collect(context, operation, percent, UsersTraffic(planned=planned, copies=True))
     figures = compare_traffic(traffic, policy)

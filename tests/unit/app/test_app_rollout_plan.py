@@ -15,7 +15,7 @@ from mpctl.experiment.answer_sets import FULL, QUICK
 from mpctl.experiment.prompt_files import Chat
 from mpctl.experiment.workload import Traffic, Workload
 from mpctl.methods import Finding, Spec
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import Kind, Plan, RollbackPlan, Strategy
 from mpctl.rollout.ports import Arm, RetainedBaseline
 from mpctl.rollout.revision import Manifest
 
@@ -112,19 +112,19 @@ def test_answers_are_compared_in_full_where_they_are_known_to_break(asked, comma
 
 def test_without_steps_no_route_is_asked_for():
     chosen_fit, notes = fitted(session(route=None), {"bake_s": 0.0})
-    assert (chosen_fit.route, chosen_fit.traffic_steps, notes) == (None, (), ("room",))
+    assert (chosen_fit.route, chosen_fit.traffic.steps, notes) == (None, (), ("room",))
     assert rollout_plan.describe_traffic(chosen_fit) == ""
 
 
 def test_steps_pin_the_route_and_are_explained():
     chosen_fit, _ = fitted(session(), {"steps_percent": (1, 10)})
-    assert (chosen_fit.route, chosen_fit.traffic_steps, chosen_fit.step_duration_s) == (ROUTE, (1, 10), 120.0)
+    assert (chosen_fit.route, chosen_fit.traffic.steps, chosen_fit.traffic.step_duration_s) == (ROUTE, (1, 10), 120.0)
     assert "1, 10 % of the traffic of HTTPRoute users, 120 s each" in rollout_plan.describe_traffic(chosen_fit)
 
 
 def test_a_mirror_pins_the_route_and_says_that_users_prompts_are_copied():
     chosen_fit, _ = fitted(session(), {"mirror_percent": 50})
-    assert (chosen_fit.route, chosen_fit.mirror_percent, chosen_fit.traffic_steps) == (ROUTE, 50, ())
+    assert (chosen_fit.route, chosen_fit.traffic.mirror_percent, chosen_fit.traffic.steps) == (ROUTE, 50, ())
     text = rollout_plan.describe_traffic(chosen_fit)
     assert "copies of 50 % of the requests of HTTPRoute users for 120 s, the prompts of your users among them; " in text
 
@@ -144,15 +144,15 @@ def test_a_route_that_nothing_uses_is_a_mistake():
 def test_a_cluster_bakes_ten_minutes_with_the_baseline_retained_where_a_route_and_room_are():
     actual_session = session()
     chosen_fit, _ = fitted(actual_session)
-    assert (chosen_fit.bake_s, chosen_fit.bake_baseline, chosen_fit.route) == (600.0, True, ROUTE)
+    assert (chosen_fit.bake.seconds, chosen_fit.bake.restarts_baseline, chosen_fit.route) == (600.0, True, ROUTE)
     assert actual_session.platform.asked == (True, False, True)
     text = rollout_plan.describe_rollback(actual_session, chosen_fit)
     assert text.startswith("one write, the baseline is retained for a bake of 600 s")
     assert "watched for 600 s and rolled back if it does not do well" in rollout_plan.describe_bake(chosen_fit)
     alone, notes = fitted(session(route=None), {"bake_s": 60.0})
-    assert (alone.bake_s, alone.bake_baseline, alone.route) == (60.0, False, None)
+    assert (alone.bake.seconds, alone.bake.restarts_baseline, alone.route) == (60.0, False, None)
     assert notes[-1] == "a rollback during the bake takes an engine start: no HTTPRoute of yours"
-    assert fitted(session(), strategy=Strategy.IN_PLACE)[0].bake_s == 0.0
+    assert fitted(session(), strategy=Strategy.IN_PLACE)[0].bake.seconds == 0.0
 
 
 def test_without_room_beside_steps_do_not_turn_into_a_change_in_place():
@@ -184,7 +184,7 @@ def kept(**changes):
 def test_a_rollback_to_the_kept_arm_is_one_write():
     actual_session = session(kept=kept())
     restored_arm, notes = rollback.as_found(actual_session, back())
-    assert (restored_arm.uses_retained_baseline, restored_arm.route, notes) == (True, ROUTE, ())
+    assert (restored_arm.rollback.uses_retained_baseline, restored_arm.route, notes) == (True, ROUTE, ())
     assert "one write gives the retained baseline all traffic of HTTPRoute users" in rollback.explain_rollback(
         actual_session, restored_arm
     )
@@ -200,10 +200,10 @@ def test_a_rollback_to_the_kept_arm_is_one_write():
 )
 def test_a_kept_arm_that_cannot_serve_is_said_and_not_used(platform, said):
     restored_arm, notes = rollback.as_found(session(**platform), back())
-    assert (restored_arm.uses_retained_baseline, restored_arm.route) == (False, None)
+    assert (restored_arm.rollback.uses_retained_baseline, restored_arm.route) == (False, None)
     assert said in notes[0]
 
 
 def test_what_undoes_an_operation_keeps_what_that_found():
-    undo = back(undoes="rollout-1", route=ROUTE)
+    undo = back(rollback=RollbackPlan("rollout-1"), route=ROUTE)
     assert rollback.as_found(session(kept=kept()), undo) == (undo, ())

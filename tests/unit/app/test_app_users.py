@@ -81,8 +81,8 @@ def test_users_stay_on_the_service_while_a_copy_of_the_baseline_is_measured():
     outcome = rollout.run(session, request())
     assert outcome.operation.ending is Ending.PROMOTED
     plan = outcome.operation.plan
-    assert (plan.placement, plan.users.seen, plan.users.pods) == (Placement.PAIR, True, 1)
-    assert (outcome.run.placement, outcome.run.users) == (Placement.PAIR, plan.users)
+    assert (plan.users.placement, plan.users.load.seen, plan.users.load.pods) == (Placement.PAIR, True, 1)
+    assert (outcome.run.placement, outcome.run.users) == (Placement.PAIR, plan.users.load)
     (question,) = session.console.questions
     assert "Users send 0.1 requests/s to 1 pod. The baseline cannot be measured while they do." in question
     assert "A copy of the baseline is measured beside the candidate: 2 more engines, about" in question
@@ -93,7 +93,7 @@ def test_on_one_gpu_both_arms_take_turns_and_the_service_keeps_its_users():
     session = Busy(room=1)
     outcome = rollout.run(session, request())
     assert outcome.operation.ending is Ending.PROMOTED
-    assert outcome.operation.plan.placement is Placement.TURNS
+    assert outcome.operation.plan.users.placement is Placement.TURNS
     assert "A quiet pair (--measure-on pair): needs room for 2 engines, 1 is free" in session.console.questions[0]
     assert set(session.memory.disk.engines) == {Arm(session.memory.disk.text).id}
 
@@ -230,14 +230,14 @@ def test_counters_that_cannot_be_read_are_refused_unless_a_copy_is_asked_for():
 def test_without_users_the_service_is_measured_and_the_question_says_what_may_have_been_missed():
     session = MemorySession()
     outcome = rollout.run(session, request())
-    assert outcome.operation.plan.placement is Placement.SERVICE
+    assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert "No user was seen in 10 s: fewer than 0.3 requests/s at 95 %." in session.console.questions[0]
 
 
 def test_users_who_come_in_the_middle_are_named_with_what_to_do():
     session = Busy(first=40)
     outcome = rollout.run(session, request())
-    assert outcome.operation.plan.placement is Placement.SERVICE
+    assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert outcome.exit_code == 6
     message = next(r.message for r in outcome.verdict.rules if r.rule == "tokens")
     assert "tokens to the baseline meanwhile" in message
@@ -302,5 +302,5 @@ def test_what_earlier_rollouts_sent_is_not_taken_for_users():
     for _ in range(3):
         outcome = rollout.run(session, request())
         assert outcome.operation.ending is Ending.REJECTED
-        assert outcome.operation.plan.placement is Placement.SERVICE
+        assert outcome.operation.plan.users.placement is Placement.SERVICE
     assert sum(count for _, count, _ in session.memory.context.meter.asked) > 100

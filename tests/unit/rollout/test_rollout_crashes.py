@@ -165,8 +165,8 @@ def by_what_is_undone(memory: MemoryWorld) -> object:
     """Of a rollout a rollback asks only whether it was recorded, judged and ended; of a rollback, everything."""
     rows = []
     for op in memory.operations():
-        went = [name for name in op.done if op.plan.automatic or name in ("record", "judge")]
-        rows.append((op.id, op.ending, op.failure, tuple(went), op.begun if op.plan.automatic else ""))
+        went = [name for name in op.done if op.plan.rollback.automatic or name in ("record", "judge")]
+        rows.append((op.id, op.ending, op.failure, tuple(went), op.begun if op.plan.rollback.automatic else ""))
     return tuple(rows)
 
 

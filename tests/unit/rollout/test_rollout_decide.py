@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from world import BASELINE_TEXT, CANDIDATE_TEXT, NGRAM, NONE, OTHER_TEXT, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, NGRAM, NONE, OTHER_TEXT, changed, plan
 
 from mpctl.errors import Conflict, InputError
 from mpctl.gate.policy import Policy
@@ -150,7 +150,12 @@ def test_rollback_opens_a_plan_to_a_revision(text, last, revisions, to, target):
     assert decision.act is Act.OPEN
     opened, wanted = decision.plan, revisions[target - 1]
     assert (opened.kind, opened.goal.number, opened.goal.text) == (Kind.ROLLBACK, target, wanted.text)
-    assert (opened.baseline.text, opened.spec, opened.undoes, opened.automatic) == (text, wanted.spec, None, False)
+    assert (opened.baseline.text, opened.spec, opened.rollback.undoes, opened.rollback.automatic) == (
+        text,
+        wanted.spec,
+        None,
+        False,
+    )
 
 
 @pytest.mark.parametrize("exact", [True, False])
@@ -232,9 +237,9 @@ def test_rollback_undoes_what_is_unfinished(to):
     decision = back(CANDIDATE_TEXT, unfinished, to=to)
     assert decision.act is Act.OPEN
     opened = decision.plan
-    assert (opened.undoes, opened.strategy, opened.ready_timeout_s) == ("rollout-1", Strategy.IN_PLACE, 7.0)
+    assert (opened.rollback.undoes, opened.strategy, opened.ready_timeout_s) == ("rollout-1", Strategy.IN_PLACE, 7.0)
     assert (opened.baseline, opened.goal) == (unfinished.plan.goal, unfinished.plan.baseline)
-    assert (opened.goal.number, opened.spec, opened.baseline_spec, opened.automatic) == (1, NONE, NGRAM, False)
+    assert (opened.goal.number, opened.spec, opened.baseline_spec, opened.rollback.automatic) == (1, NONE, NGRAM, False)
 
 
 @pytest.mark.parametrize("unfinished", [BY_HAND, BY_ITSELF])
@@ -254,7 +259,7 @@ def test_rollback_elsewhere_than_the_unfinished_operation_names_it(unfinished):
 def test_a_foreign_change_over_an_unfinished_operation_is_overwritten_by_an_exact_rollback_alone(unfinished):
     forced = back(OTHER_TEXT, unfinished, exact=True).plan
     assert (forced.overwrites, forced.baseline.text, forced.goal.number) == (True, OTHER_TEXT, 1)
-    assert forced.undoes == unfinished.id
+    assert forced.rollback.undoes == unfinished.id
     again = back(OTHER_TEXT, unfinished)
     assert again.plan is None or not again.plan.overwrites
 
@@ -280,12 +285,12 @@ def test_an_unfinished_rollback_is_planned_anew_when_downtime_is_accepted():
         decision = accepting_downtime(back(BASELINE_TEXT, unfinished))
         assert decision.act is Act.OPEN
         assert (decision.plan.goal, decision.plan.downtime) == (unfinished.plan.goal, True)
-        assert (decision.plan.undoes, decision.plan.automatic) == (unfinished.id, False)
+        assert (decision.plan.rollback.undoes, decision.plan.rollback.automatic) == (unfinished.id, False)
         again = operation(decision.plan, "rollback-3")
         assert accepting_downtime(back(BASELINE_TEXT, again)).act is Act.RESUME
 
 
 @pytest.mark.parametrize(("done", "instant"), [({}, True), ({"unshift": {}}, False)])
 def test_the_retained_baseline_gets_the_traffic_again_only_while_it_has_it(done, instant):
-    going = replace(BY_HAND, plan=replace(BY_HAND.plan, uses_retained_baseline=True), done=done)
-    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.uses_retained_baseline is instant
+    going = replace(BY_HAND, plan=changed(BY_HAND.plan, uses_retained_baseline=True), done=done)
+    assert accepting_downtime(back(BASELINE_TEXT, going)).plan.rollback.uses_retained_baseline is instant

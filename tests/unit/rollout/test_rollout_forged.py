@@ -180,12 +180,12 @@ OTHERS = {
     "kind": "anything",
     "strategy": "anything",
     "policy": {"min_tokens_per_step": "x"},
-    "traffic_steps": "x",
+    "traffic": {"steps": "x"},
     "ready_timeout_s": "x",
     "spec": 7,
     "scaling": 7,
     "route": 7,
-    "automatic": "yes",
+    "rollback": {"automatic": "yes"},
     "overwrites": "yes",
 }
 FORGED = [

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rolling import BESIDE, ROUTE, SCALING, RollingWorld, crashes, guard
 from test_rollout_traffic import check, kept, rollback, unmeasured, wanted  # noqa: F401
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, Crash, changed, plan
 
 from mpctl.errors import MpctlError
 from mpctl.rollout import runner
@@ -75,7 +75,7 @@ def test_a_kept_arm_that_does_not_serve_any_more_is_no_obstacle():
     kept(memory)
     plan_back = memory.decide_back().plan
     del memory.disk.engines[BESIDE]
-    changed_plan_back = replace(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
+    changed_plan_back = changed(plan_back, scaling=SCALING, route=ROUTE, uses_retained_baseline=True)
     runner.run(memory.context, runner.open_plan(memory.context, changed_plan_back))
     check(memory, BASELINE_TEXT)
     assert memory.disk.sent == []

@@ -34,7 +34,7 @@ def rollout(memory, strategy):
 def rollback(memory, *, exact=False):
     decision = memory.decide_back(exact=exact)
     if decision.plan is not None:
-        found = decision.plan if decision.plan.undoes else replace(decision.plan, scaling=SCALING)
+        found = decision.plan if decision.plan.rollback.undoes else replace(decision.plan, scaling=SCALING)
         runner.run(memory.context, runner.open_plan(memory.context, found))
     elif decision.operation is not None:
         runner.run(memory.context, decision.operation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +67,7 @@ def lines():
         for strategy in strategies:
             for replaces_pods in (False, True):
                 for variant, changes in variants.items():
-                    planned = replace(plan(strategy), kind=kind, **changes)
+                    planned = plan(strategy, kind=kind, **changes)
                     steps = sequences.sequence(planned, replaces_pods=replaces_pods)
                     platform = "pods are replaced" if replaces_pods else "arms side by side"
                     yield f"{kind.value}, {strategy.value}, {platform}, {variant}:"

@@ -10,6 +10,7 @@ import pytest
 
 from mpctl.errors import MpctlError
 from mpctl.rollout.ledger import Entry, Event
+from mpctl.rollout.plan import RollbackPlan
 from mpctl.rollout.ports import Arm, ArmState, Endpoint, Phase
 from mpctl.rollout.revision import Manifest, Revision
 from mpctl.rollout.steps.candidate import await_ready
@@ -83,6 +84,6 @@ def test_a_lost_revision_keeps_its_number(there, named, number):
         clock=Rolling(),
         who="x",
     )
-    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM, restored_revision=0)
+    plan = SimpleNamespace(goal=Manifest.of("new"), spec=None, arm=ARM, rollback=RollbackPlan())
     assert record_restored(world, SimpleNamespace(id="rollback-2", plan=plan)).revision == number
     assert revisions[-1].number == number

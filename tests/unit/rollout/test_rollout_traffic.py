@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rolling import BESIDE, FOUND, ROUTE, SCALING, RollingWorld, crashes, guard, leave_out_the_measurement, left_out
-from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, plan
+from world import BASELINE_TEXT, CANDIDATE_TEXT, FASTER, SLOWER, Crash, changed, plan
 
 from mpctl.errors import Conflict
 from mpctl.experiment.counters import CounterError, Window
@@ -51,10 +51,10 @@ def rollback(memory):
     operation = decision.operation
     if decision.plan is not None:
         found = decision.plan
-        if not found.undoes:
+        if not found.rollback.undoes:
             retained_baseline = memory.context.platform.retained_baseline()
             instant = retained_baseline is not None and retained_baseline.arm == found.arm.id
-            found = replace(found, scaling=SCALING, route=ROUTE if instant else None, uses_retained_baseline=instant)
+            found = changed(found, scaling=SCALING, route=ROUTE if instant else None, uses_retained_baseline=instant)
         operation = runner.open_plan(memory.context, found)
     if operation is not None:
         runner.run(memory.context, operation)

@@ -34,7 +34,7 @@ from mpctl.rollout.context import Context
 from mpctl.rollout.decide import Decision, History, decide_rollback
 from mpctl.rollout.ledger import Entry, live_revisions, read_ledger
 from mpctl.rollout.operation import operations, unfinished_operation
-from mpctl.rollout.plan import Kind, Plan, Strategy
+from mpctl.rollout.plan import BakePlan, Kind, Plan, RollbackPlan, Strategy, TrafficPlan, UsersPlan
 from mpctl.rollout.ports import (
     Arm,
     ArmState,
@@ -553,8 +553,42 @@ class MemoryWorld:
         assert read_ledger(text, where="ledger") == tuple(self.disk.ledger)
 
 
+_VALUES = {
+    "placement": (UsersPlan, "users", "placement"),
+    "users": (UsersPlan, "users", "load"),
+    "users_share_percent": (UsersPlan, "users", "share_percent"),
+    "traffic_steps": (TrafficPlan, "traffic", "steps"),
+    "step_duration_s": (TrafficPlan, "traffic", "step_duration_s"),
+    "mirror_percent": (TrafficPlan, "traffic", "mirror_percent"),
+    "bake_s": (BakePlan, "bake", "seconds"),
+    "bake_baseline": (BakePlan, "bake", "restarts_baseline"),
+    **{
+        name: (RollbackPlan, "rollback", name)
+        for name in ("undoes", "automatic", "uses_retained_baseline", "restored_revision", "kept_fields")
+    },
+}
+
+
+def with_values(planned: Plan | None = None, /, **changes: Any) -> dict[str, Any]:
+    """The fields of a plan from flat names; those of ``planned`` where a value is changed in part."""
+    fields: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in _VALUES:
+            fields[name] = value
+            continue
+        kind, field_name, part = _VALUES[name]
+        before = fields.get(field_name) or (getattr(planned, field_name) if planned else kind())
+        fields[field_name] = replace(before, **{part: value})
+    return fields
+
+
+def changed(planned: Plan, **changes: Any) -> Plan:
+    """The plan with other fields, by flat names."""
+    return replace(planned, **with_values(planned, **changes))
+
+
 def plan(strategy: Strategy, **changes: Any) -> Plan:
-    """The rollout of ngram onto the baseline; ``baseline`` and ``goal`` may be given as texts."""
+    """The rollout of ngram onto the baseline; ``baseline`` and ``goal`` may be given as texts, values by flat names."""
     chosen: dict[str, Any] = {
         "kind": Kind.ROLLOUT,
         "strategy": strategy,
@@ -565,7 +599,7 @@ def plan(strategy: Strategy, **changes: Any) -> Plan:
         "workload": "workload-1",
         "why": "rollout of ngram",
         "policy": FEW,
-        **changes,
+        **with_values(**changes),
     }
     for name in ("baseline", "goal"):
         if isinstance(chosen[name], str):
