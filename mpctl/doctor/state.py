@@ -123,11 +123,6 @@ def condition(item: KubeObject, kind: str) -> KubeObject | None:
     return next((c for c in list_at(item, "status", "conditions") if c.get("type") == kind), None)
 
 
-def is_true(item: KubeObject, kind: str) -> bool:
-    """Return whether a condition exists and is "True"."""
-    return bool(value_at(condition(item, kind), "status") == "True")
-
-
 def age_s(item: KubeObject, now: datetime) -> float | None:
     """Seconds since the object was created."""
     return since_s(value_at(item, "metadata", "creationTimestamp"), now)

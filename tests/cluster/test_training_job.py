@@ -3,10 +3,8 @@
 ``killed_training`` says what of the pod's work is emulated.
 """
 
-import gzip
 import json
 import shlex
-from pathlib import Path
 
 import pytest
 import yaml
@@ -127,34 +125,12 @@ def test_a_failed_trainer_is_named_without_its_output_and_purge_leaves_no_data(n
     assert [namespace.client.list(kind, labels="mpctl.dev/part=draft") for kind in kinds] == [[], [], []]
 
 
-@pytest.fixture(scope="module")
-def trainer_kinds(cluster):
-    """Kubeflow Trainer's definitions; no controller acts on them."""
-    folder = Path(__file__).parents[1] / "data" / "crds"
-    definitions = [json.loads(gzip.decompress(path.read_bytes())) for path in sorted(folder.glob("trainer-*.json.gz"))]
-    for definition in definitions:
-        cluster.client.apply(definition)
-    names = [definition["metadata"]["name"] for definition in definitions]
-
-    def served():
-        statuses = [cluster.client.get("crd", name).get("status") or {} for name in names]
-        conditions = [status.get("conditions") or () for status in statuses]
-        return all(any(c["type"] == "Established" and c["status"] == "True" for c in each) for each in conditions)
-
-    cluster.client.wait("TrainJobs are served", served)
-    yield
-    for name in names:
-        cluster.client.delete("crd", name)
-
-
-@pytest.mark.usefixtures("demo", "trainer_kinds")
-@pytest.mark.parametrize("engine", ["job", "trainjob"])
-def test_every_printed_object_is_valid_to_the_api_server(namespace, mpctl, traffic, engine):
+@pytest.mark.usefixtures("demo")
+def test_every_printed_object_is_valid_to_the_api_server(namespace, mpctl, traffic):
     """By a dry run that refuses unknown and dropped fields."""
-    printed = train(mpctl, traffic, "--engine", engine, "--queue", "gpus").stdout
+    printed = train(mpctl, traffic, "--queue", "gpus").stdout
     kinds = [document["kind"] for document in yaml.safe_load_all(printed)]
-    trained = ["Job"] if engine == "job" else ["TrainingRuntime", "TrainJob"]
-    assert kinds == ["PersistentVolumeClaim", "ConfigMap", *trained, "ControllerRevision"]
+    assert kinds == ["PersistentVolumeClaim", "ConfigMap", "Job", "ControllerRevision"]
     assert "planted" not in printed
     namespace.kubectl("apply", "-f", "-", "--dry-run=server", "--validate=strict", stdin=printed)
     assert jobs(namespace) == []

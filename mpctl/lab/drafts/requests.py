@@ -108,9 +108,6 @@ class DraftTrainRequest:
         "--ignore", multiple=True, metavar="FINDING", help="Finding to override (unknown-licence); repeatable."
     )
     apply: bool = _execution("--apply", type=bool, help="Create the objects after a question, and follow the Job.")
-    engine: str = _training(
-        "--engine", type=("job", "trainjob"), default="job", help="A Job, or Kubeflow Trainer's TrainJob."
-    )
     queue: str | None = _training("--queue", metavar="NAME", help="LocalQueue of Kueue that starts the Job.")
     storage_class: str | None = _training(
         "--storage-class", metavar="NAME", help="StorageClass of the claim (default: the cluster's)."

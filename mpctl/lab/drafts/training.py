@@ -319,8 +319,6 @@ def train(session: Session, request: DraftTrainRequest) -> TrainingResult:
         if unknown := _unknown_licences(session, order):
             session.console.warn(unknown)
         return TrainingResult(order.name, training.objects(order))
-    if request.engine != "job":
-        raise InputError("prints a TrainJob; apply it with kubectl", field="--engine")
     began = any(head.order.name == order.name and head.status is not None for head in heads)
     if not began:
         require_licences(session, request, order)
@@ -413,7 +411,6 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
         Volume,
         serving_image,
         stage_commands,
-        train_job_objects,
         training_objects,
     )
     from mpctl.lab.training_job.trainer import JobTrainer
@@ -433,8 +430,7 @@ def open_cluster_training(session: ClusterSession, request: DraftTrainRequest | 
     def objects(order: TrainingOrder) -> tuple[dict[str, Any], ...]:
         volume = Volume(order.limits.disk_gib + _HEADS_GIB, asked.storage_class, asked.shared)
         form = JobForm(volume, stage_commands(order), asked.queue)
-        render = train_job_objects if asked.engine == "trainjob" else training_objects
-        return render(order, form, pod(), session.namespace)
+        return training_objects(order, form, pod(), session.namespace)
 
     trainer = JobTrainer(session.client, session.namespace, session.name, objects, session.console.warn)
     return ServiceTraining(trainer, lambda order: (*objects(order), *trainer.seal(order)), complete)

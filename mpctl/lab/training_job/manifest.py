@@ -1,4 +1,4 @@
-"""The objects that train a head in a cluster: a claim, a ConfigMap and a Job, or Kubeflow Trainer's TrainJob. Pure.
+"""The objects that train a head in a cluster: a claim, a ConfigMap and a Job. Pure.
 
 The pod is like a serving pod: its node, its image, its GPUs, and the target's files where the engine has them. Its
 containers run one after the other, so that the target and the trainer share the GPU: ``collect``, ``train``, ``card``.
@@ -41,10 +41,6 @@ ORDER = "order.json"
 TTL_S = 7 * 86_400  # the card is read from the log of a finished pod
 _QUEUE = "kueue.x-k8s.io/queue-name"
 _MOST_BYTES = 1_000_000  # of a ConfigMap; the API server allows 1 MiB with everything around it
-_TRAINER = "trainer.kubeflow.org/v1alpha1"
-_STEP = "trainer.kubeflow.org/trainjob-ancestor-step"
-# Kubeflow Trainer's names of the steps; its third Job has none, and depends on the trainer.
-_STEPS = {COLLECT: "dataset-initializer", TRAIN: "trainer"}
 
 
 @dataclass(frozen=True)
@@ -74,55 +70,6 @@ def training_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: 
     """
     config = _config_map(order, namespace)
     return (_claim(order, form.volume, namespace), config, _job(order, form, pod, config))
-
-
-def train_job_objects(order: TrainingOrder, form: JobForm, pod: Json, namespace: str) -> tuple[dict[str, Any], ...]:
-    """Return claim, ConfigMap, TrainingRuntime and TrainJob, for Kubeflow Trainer.
-
-    A TrainJob's ``runtimePatches`` can add no container (its definition has no field for an image), so the runtime
-    holds all stages: one Job each, every one with the whole pod.
-
-    Raises:
-        InputError: the order has too many prompts for an object.
-    """
-    config = _config_map(order, namespace)
-    name = object_name(order.name)
-    spec = _pod_spec(order, form, pod, config["metadata"]["name"])
-    stages = {container["name"]: container for container in (*spec.pop("initContainers"), *spec.pop("containers"))}
-    prepare = [container for stage, container in stages.items() if stage not in STAGES]
-    jobs = []
-    for index, stage in enumerate(STAGES):
-        template = {"spec": {**copy.deepcopy(spec), "initContainers": prepare, "containers": [stages[stage]]}}
-        if not prepare:
-            del template["spec"]["initContainers"]
-        jobs.append(
-            {
-                "name": _STEPS.get(stage, stage),
-                **({"dependsOn": [{"name": _STEPS[STAGES[index - 1]], "status": "Complete"}]} if index else {}),
-                "template": {
-                    **({"metadata": {"labels": {_STEP: _STEPS[stage]}}} if stage in _STEPS else {}),
-                    "spec": {"backoffLimit": _BACKOFF, "template": template},
-                },
-            }
-        )
-    metadata: dict[str, Any] = {"name": name, "namespace": namespace, "labels": _labels(order)}
-    runtime = {
-        "apiVersion": _TRAINER,
-        "kind": "TrainingRuntime",
-        "metadata": metadata,
-        "spec": {"mlPolicy": {"numNodes": 1}, "template": {"spec": {"replicatedJobs": jobs}}},
-    }
-    train_job = {
-        "apiVersion": _TRAINER,
-        "kind": "TrainJob",
-        "metadata": {**metadata, "labels": {**metadata["labels"], **_queue_label(form.queue)}},
-        "spec": {
-            "runtimeRef": {"apiGroup": "trainer.kubeflow.org", "kind": "TrainingRuntime", "name": name},
-            "activeDeadlineSeconds": int(order.limits.deadline_s),
-            **({"suspend": True} if form.queue else {}),
-        },
-    }
-    return (_claim(order, form.volume, namespace), config, runtime, train_job)
 
 
 def serving_image(pod: Json) -> str:

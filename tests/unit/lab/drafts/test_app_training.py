@@ -159,7 +159,6 @@ def test_a_run_that_failed_or_is_gone_is_an_error_with_the_next_command(session,
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"engine": "trainjob", "apply": True}, "apply it with kubectl"),
         ({"method": "ngram"}, "has no head to train"),
     ],
 )

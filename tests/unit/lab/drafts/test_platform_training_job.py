@@ -17,7 +17,6 @@ from mpctl.lab.training_job.manifest import (
     Volume,
     object_name,
     stage_commands,
-    train_job_objects,
     training_objects,
 )
 
@@ -132,9 +131,8 @@ def test_a_lost_node_costs_no_retry():
 @given(prompts=st.lists(st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=12), min_size=1))
 def test_no_object_holds_a_prompt_or_a_key(prompts):
     marked = [f"planted-{prompt}" for prompt in prompts]
-    for render in (training_objects, train_job_objects):
-        text = json.dumps(render(order_of(marked), FORM, SERVING, "ml"))
-        assert "planted" not in text
+    text = json.dumps(training_objects(order_of(marked), FORM, SERVING, "ml"))
+    assert "planted" not in text
 
 
 def test_two_orders_of_one_head_have_one_config_map_that_cannot_be_changed():
@@ -165,20 +163,6 @@ def test_no_object_but_the_job_decides_what_runs_in_its_pod():
 def test_too_many_prompts_for_an_object_are_refused_with_their_number():
     with pytest.raises(InputError, match="60001 prompts are too many"):
         training_objects(order_of([str(number) for number in range(60_000)]), FORM, SERVING, "ml")
-
-
-def test_a_train_job_refers_to_its_runtime_which_orders_the_stages():
-    claim, _, runtime, train_job = train_job_objects(order_of(), FORM, SERVING, "ml")
-    assert claim["kind"] == "PersistentVolumeClaim"
-    assert train_job["spec"]["runtimeRef"]["name"] == runtime["metadata"]["name"] == object_name("qwen-7")
-    jobs = runtime["spec"]["template"]["spec"]["replicatedJobs"]
-    assert [job["name"] for job in jobs] == ["dataset-initializer", "trainer", "card"]
-    assert [job.get("dependsOn") for job in jobs] == [
-        None,
-        [{"name": "dataset-initializer", "status": "Complete"}],
-        [{"name": "trainer", "status": "Complete"}],
-    ]
-    assert "suspend" not in train_job["spec"]
 
 
 @given(name=st.from_regex(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", fullmatch=True))
