@@ -401,17 +401,17 @@ def _message(message: Any, name: str) -> dict[str, Any]:
         message = {"role": "user", "content": message}
     if not isinstance(message, dict):
         raise _UnknownError("needs messages with a role and a content", name)
-    said, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
-    role = _ROLES.get(said.lower()) if isinstance(said, str) else None
+    speaker, content = message.get("role", message.get("from")), message.get("content", message.get("value"))
+    role = _ROLES.get(speaker.lower()) if isinstance(speaker, str) else None
     if role is None:
-        raise _UnknownError(f"needs messages with a role and a text, not the role {said!r:.40}", name)
-    kept = {key: message[key] for key in _KEPT if message.get(key)}
-    call = content if str(said).lower() in _CALLERS else message.get("function_call")
+        raise _UnknownError(f"needs messages with a role and a text, not the role {speaker!r:.40}", name)
+    fields = {key: message[key] for key in _KEPT if message.get(key)}
+    call = content if str(speaker).lower() in _CALLERS else message.get("function_call")
     if call:
-        return {"role": role, **kept, "content": None, "tool_calls": _calls(call, name)}
-    if content is None and "tool_calls" in kept:
-        return {"role": role, **kept, "content": None}
-    return {"role": role, **kept, "content": _content(content, name)}
+        return {"role": role, **fields, "content": None, "tool_calls": _calls(call, name)}
+    if content is None and "tool_calls" in fields:
+        return {"role": role, **fields, "content": None}
+    return {"role": role, **fields, "content": _content(content, name)}
 
 
 def _content(content: Any, name: str) -> str | list[dict[str, Any]]:
