@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpctl.estimate.shape import GIB, Shape, shape_of
@@ -99,11 +99,9 @@ def describe_model(
     quantized = config.get("quantization_config") or {}
     quantization = _quantization(quantized)
     kind = _draft_kind(config, tensors)
-    head = kind not in (None, "model")
     layer = config.get("transformer_layer_config")
     inner = layer if isinstance(layer, Mapping) else config.get("text_config") or config
-    hidden = _whole(inner.get("hidden_size"))
-    return ModelFacts(
+    facts = ModelFacts(
         name=_name(config),
         family=config.get("model_type"),
         context=_whole(inner.get("max_position_embeddings")),
@@ -117,17 +115,13 @@ def describe_model(
         kv_cache_dtype=_kv_dtype(quantized),
         template_thinks=None if chat_template is None else _template_thinks(chat_template),
         draft_kind=kind,
-        hidden=hidden,
+        hidden=_whole(inner.get("hidden_size")),
         vocab=_whole(inner.get("vocab_size")),
         draft_vocab=_whole(config.get("draft_vocab_size")),
-        expects_hidden=(_whole(config.get("target_hidden_size")) or hidden) if head else None,
-        trained_for=_trained_for(config) if head else None,
         map_rows=_map_rows(tensors),
         recurrent=_recurrent(inner),
         mtp_layers=_mtp_layers(config),
-        medusa_heads=_whole(config.get("medusa_num_heads") or config.get("num_heads")) if kind == "medusa" else None,
         mask_token=_names_mask_token(config),
-        architectures=(tuple(map(str, config.get("architectures") or [])) or None) if head else None,
         block_size=_block_size(config),
         shape=shape_of(config),
         no_text=_no_text(config),
@@ -135,6 +129,19 @@ def describe_model(
         mrope=_mrope(config),
         verifier=_verifier(config),
         dtype=next((value for value in map(_dtype, (config, inner)) if value is not None), None),
+    )
+    return facts if kind in (None, "model") else _with_head(facts, config)
+
+
+def _with_head(facts: ModelFacts, config: Mapping[str, Any]) -> ModelFacts:
+    """Add what the configuration of a head says of the target that it was made for."""
+    heads = config.get("medusa_num_heads") or config.get("num_heads")
+    return replace(
+        facts,
+        expects_hidden=_whole(config.get("target_hidden_size")) or facts.hidden,
+        trained_for=_trained_for(config),
+        architectures=tuple(map(str, config.get("architectures") or [])) or None,
+        medusa_heads=_whole(heads) if facts.draft_kind == "medusa" else None,
     )
 
 
