@@ -28,6 +28,8 @@ from mpctl.manifest import Service, masked
 from mpctl.methods import METHODS, Finding, Spec, asks_for, from_config
 from mpctl.staging.modes import StagingPlan
 
+_FEW = 3  # checks that are listed one by one
+
 
 @dataclass(frozen=True)
 class Change:
@@ -101,12 +103,10 @@ class Change:
         return unified(self.old_text, self.new_text, (f"{name} ({now})", f"{name} ({self.spec.describe()})"))
 
     def report(self, console: Console) -> None:
-        """Show the choice of the draft and the findings; with -v also what could not be checked."""
+        """Show the choice of the draft, the findings, and what could not be checked."""
         self.report_draft(console)
         self.report_findings(console)
-        if console.verbose:
-            for line in self.checked.unchecked:
-                console.note(f"unchecked: {line}")
+        self.report_unchecked(console)
 
     def report_findings(self, console: Console, shown: tuple[Finding, ...] = ()) -> None:
         """Show the findings that are not ``shown`` already; refusals are errors, and not among them."""
@@ -118,6 +118,17 @@ class Change:
                 console.note(f"note: {text}")
             elif finding.severity == "warn" or finding.id in self.ignored:
                 console.warn(f"{text}{' (ignored)' if finding.id in self.ignored else ''}")
+
+    def report_unchecked(self, console: Console) -> None:
+        """Show what could not be checked; many checks that lack facts in one line, but with -v each with its facts."""
+        lacking = [line for line in self.checked.unchecked if ", unknown: " in line]
+        folds = len(lacking) > _FEW and not console.verbose
+        for line in self.checked.unchecked:
+            if not (folds and line in lacking):
+                console.note(f"unchecked: {line}")
+        if folds:
+            names = ", ".join(line.partition(":")[0] for line in lacking)
+            console.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
 
     def report_draft(self, console: Console) -> None:
         """Show why the draft was chosen, where the user named none."""

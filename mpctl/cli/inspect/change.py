@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _FAILED = 2  # of diff: 1 means that something differs
 _WIDTH = 100
-_FEW = 3  # checks that are listed one by one
 _MANIFEST = (
     FILE,
     Option("--shared-runtime", type=bool, help="Change the file's ServingRuntime: every service that uses it changes."),
@@ -147,14 +146,7 @@ def _remarks(context: CliContext, checked: PreflightAnswer) -> None:
     if not change.findings and context.output in ("table", "wide"):
         terminal.note(f"no finding against {change.spec.describe()} on {checked.name}")
     change.report_draft(terminal)
-    lacking = [line for line in change.checked.unchecked if ", unknown: " in line]
-    folds = len(lacking) > _FEW and not terminal.verbose
-    for line in change.checked.unchecked:
-        if not (folds and line in lacking):
-            terminal.note(f"unchecked: {line}")
-    if folds:
-        names = ", ".join(line.partition(":")[0] for line in lacking)
-        terminal.note(f"unchecked for lack of facts ({len(lacking)} checks; -v names the facts): {names}")
+    change.report_unchecked(terminal)
 
 
 def _explained(context: CliContext, change: Change, *, wide: bool) -> str:

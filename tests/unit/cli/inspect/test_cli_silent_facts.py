@@ -249,3 +249,13 @@ def test_a_method_that_loads_no_draft_names_none(cli, command, model):
     assert "draft None" not in done.out + done.err
     if model.startswith("Qwen"):
         assert "draft the mtp layers of the target: " in done.out + done.err
+
+
+def test_render_names_every_check_that_lacks_its_facts_in_one_line(render):
+    text = read("release-in-no-tag.yaml").replace(LATEST, "vllm/vllm-openai:v0.33.0")
+    (line,) = [
+        line for line in render(text, "ngram").err.splitlines() if line.startswith("unchecked for lack of facts")
+    ]
+    assert "no-text" in line
+    assert "thinking" in line
+    assert "-v names the facts" in line
