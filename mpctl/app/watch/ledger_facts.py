@@ -16,6 +16,7 @@ from mpctl.app.session.base import Session, SystemClock, who
 from mpctl.errors import InputError, MpctlError
 from mpctl.estimate.facts import running_findings
 from mpctl.methods import Finding, Spec
+from mpctl.methods.versions import engine_release
 from mpctl.records import restored
 from mpctl.rollout.ledger import live_revisions
 from mpctl.rollout.operation import Ending, Operation, last_change, operations, unfinished_operation, withdrawn
@@ -180,7 +181,8 @@ def _fallback(session: Session, last: Operation, replaced: Spec) -> Fallback:
 def _known_bad(session: Session) -> tuple[Finding, ...]:
     service = session.service()
     target = session.model_facts(session.target_of(service))
-    return running_findings(service, engine_version=session.release(service), target=target)
+    release = engine_release(session.engine_version(service), service.stated_releases())  # no engine is asked
+    return running_findings(service, engine_version=release, target=target)
 
 
 def _speculates(spec: Spec | None) -> bool:
