@@ -12,6 +12,7 @@ from mpctl.app.change.resolve import (
     Selection,
     UnchangedService,
     build_spec,
+    load_known_bad,
     read_config,
     read_facts,
     resolve_target,
@@ -190,7 +191,8 @@ def prepare(source: Source, request: SpeculationRequest, load: Load = _UNKNOWN_L
     notes = (*notes, *_runtime_findings(target.service), *source.path_findings())
     if findings := annex.find("card-findings"):
         notes = (*notes, *findings(source, spec.draft, target.service, load.prompts))
-    gpu = request.gpu or (source.gpu() if spec.draft is not None or asks_for(spec, "gpu") else None)
+    asks_gpu = spec.draft is not None or asks_for(spec, "gpu") or load_known_bad(request.known_bad).asks_for_gpu(spec)
+    gpu = request.gpu or (source.gpu() if asks_gpu else None)
     preflight = Preflight(request, target, staged, draft, notes, Conditions(load, source.engine_log(), gpu))
     setting: dict[str, Any] | None = target.service.speculation()
     old_spec = from_config(setting)

@@ -30,6 +30,13 @@ class OnGpu(MemorySession):
         return "0.33.0"
 
 
+def test_a_known_fault_of_one_gpu_is_judged_by_the_gpu_of_the_nodes():
+    request = SpeculationRequest(method="mtp", settings=("num_speculative_tokens=2",))
+    ids = {gpu: {finding.id for finding in prepare(OnGpu(gpu), request).findings} for gpu in ("GB10", "L4")}
+    assert "known-bad-kb88" in ids["GB10"]
+    assert "known-bad-kb88" not in ids["L4"]
+
+
 @pytest.mark.parametrize(
     ("gpu", "severity", "unknown"), [("L4", "refuse", False), ("H100-SXM", None, False), (None, "note", True)]
 )
