@@ -189,6 +189,10 @@ class Served:
     def plural(self):
         return "leaderworkersets" if self.kind == "LeaderWorkerSet" else "deployments"
 
+    def engine(self):
+        """The engine's container in the template of its pods."""
+        return self.namespace.client.get(self.plural, self.workload)["spec"]["template"]["spec"]["containers"][0]
+
     def settled(self):
         """Whether all pods are of its newest form, ready, and no old one is left."""
         if self.plural == "deployments":
@@ -405,7 +409,7 @@ def test_the_pasted_hook_keeps_long_streams_and_one_that_asks_another_port_loses
     own = 8000 if plain else 8080
     assert f"http://localhost:{own}/metrics" in text
     namespace.client.apply(with_pasted_lines(record, text.replace(f"localhost:{own}", f"localhost:{port}")))
-    namespace.client.wait("the hook is there", served.settled, 120)
+    namespace.client.wait("the hook is there", lambda: "lifecycle" in served.engine() and served.settled(), 120)
 
     cluster.gateway.lag_s = 0.5
     unmeasured, results = Unmeasured(mpctl), []
