@@ -99,8 +99,8 @@ def _verifier_by_name(service: Service) -> str | None:
         for storage in service.storage
         if (model is None and len(service.storage) == 1) or f"{model}/".startswith(f"{storage.mount_path}/")
     ]
-    found = next(filter(None, (_SPECULATOR.search(text) for text in (model or "", *mounted))), None)
-    return None if found is None else found[1] or "the model that it was trained for"
+    match = next(filter(None, (_SPECULATOR.search(text) for text in (model or "", *mounted))), None)
+    return None if match is None else match[1] or "the model that it was trained for"
 
 
 def _generates(command: EngineCommand) -> bool:

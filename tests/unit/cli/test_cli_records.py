@@ -23,9 +23,11 @@ def schema():
 
 
 def test_every_kind_that_a_command_prints_is_in_the_schema(schema):
-    code = "\n".join(path.read_text() for path in (ROOT / "mpctl" / "cli").rglob("*.py"))
+    code = "\n".join(path.read_text() for path in (ROOT / "mpctl").rglob("*.py"))
     printed = set(re.findall(r"(?:\.record|\.emit|\bResult|\bdocument)\(\s*\"([A-Z]\w+)\"", code))
-    assert printed - {"Report"} == set(schema["$defs"])
+    assert printed - {"Report"} <= set(schema["$defs"])
+    if all((ROOT / "mpctl" / annex).is_dir() for annex in ("lab", "evidence")):
+        assert printed - {"Report"} == set(schema["$defs"])
 
 
 @pytest.mark.parametrize(
