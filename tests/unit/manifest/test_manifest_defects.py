@@ -97,7 +97,7 @@ def test_a_setting_inherited_from_a_runtime_of_the_file_is_not_called_absent():
     )
     text = runtime + model(runtime="own-vllm")
     with pytest.raises(InputError, match="own-vllm sets --speculative-config"):
-        load(text)[0].with_speculation(None)
+        load(text)[0].require_removable()
     assert load(text)[0].with_speculation(NGRAM).speculation() == NGRAM
 
 
