@@ -338,6 +338,9 @@ def test_a_block_forged_through_a_port_forward_is_refused(promoted):
         pods = promoted.client.list("pods", labels=load)
         return [p for p in pods if p["status"].get("podIP") and "deletionTimestamp" not in p["metadata"]]
 
+    for job in promoted.client.list("jobs", labels=load):  # of an earlier test
+        promoted.client.delete("jobs", job["metadata"]["name"])
+    promoted.client.wait("no load client is left", lambda: not promoted.client.list("pods", labels=load))
     bench = promoted.mpctl.start(*BENCH)
     (pod,) = promoted.client.wait("the load client's pod runs", running)
     bench.kill()  # its Job stays, so that no end of the measurement is raced for

@@ -23,6 +23,7 @@ SHARED = ("--traffic-steps", "10", "--step-duration", "1s")
 RECOVERY = {
     ("get", "gateway.networking.k8s.io", "gateways"): "read for --mirror alone",
     ("get", "gateway.networking.k8s.io", "gatewayclasses"): "read for --mirror alone",
+    ("get", "", "namespaces"): "the cluster of a signed operation: without a key nothing is signed",
     ("get", "apps", "controllerrevisions"): "a revision whose create was answered with AlreadyExists is compared",
 }
 SCALED_OBJECT = """\

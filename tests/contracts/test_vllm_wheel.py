@@ -21,7 +21,6 @@ from mpctl.manifest.engine import engine_command as command
 from mpctl.methods import METHODS
 from mpctl.methods.keys import INTERNAL, KEYS
 from mpctl.methods.table import UNMANAGED
-from mpctl.platform import load
 
 RELEASE = "0.33.0"
 SHA256 = "4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"  # of the x86-64 wheel
@@ -120,16 +119,6 @@ def test_metrics_have_the_names_that_are_read(wheel):
     assert plain
     prefixes = {name for name in plain if any(other.startswith(name) for other in exported)}
     assert plain == prefixes
-
-
-def test_the_bench_client_has_the_flags_that_are_sent(wheel):
-    source = Path(load.__file__).read_text()
-    sent = {f"--{name}" for name in re.findall(r'^        "([a-z][a-z-]+)":', source, re.MULTILINE)}
-    sent |= {f"--{name}" for name in re.findall(r'options\["([a-z-]+)"\]', source)}
-    sent |= set(re.findall(r'"(--[a-z-]+)"', source))
-    flags = flags_of(wheel("benchmarks/serve.py")) | flags_of(wheel("benchmarks/datasets/datasets.py"))
-    assert len(sent) > 12
-    assert sent <= flags
 
 
 def test_switches_of_the_engine_are_known(wheel):

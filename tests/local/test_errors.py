@@ -104,7 +104,7 @@ def test_an_invalid_rollout_is_refused_before_anything_changes(up):
         ([*ngram, "--prompts", "none.jsonl"], 2, ["none.jsonl: the prompts cannot be read"]),
         ([*ngram, "--prompts", "few.jsonl"], 2, ["2 distinct prompts of few are too few"]),
         ([*ngram, "--prompts", "broken.jsonl"], 2, ["broken.jsonl:2: not JSON"]),
-        ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: prompt: needs a non-empty string"]),
+        ([*ngram, "--prompts", "other.jsonl"], 2, ["other.jsonl:1: holds none of prompt, messages"]),
         ([*ngram, "--policy", "none.yaml"], 2, ["none.yaml: the policy cannot be read"]),
         ([*ngram, "--policy", "syntax.yaml"], 2, ["syntax.yaml:3: not YAML"]),
         ([*ngram, "--policy", "unknown.yaml"], 2, ["unknown.yaml:1: min_sped: unknown"]),

@@ -205,7 +205,7 @@ class ApiServer:
         if present is None:
             raise Refusal(404, "NotFound", f'{kind.resource} "{request.name}" not found', request.name)
         _require_same(kind, present, request.body.get("preconditions") or {})
-        if "dryRun" in request.query:
+        if request.body.get("dryRun"):  # with a body the real server does not look into the query
             return present
         if request.body.get("propagationPolicy") == "Foreground":
             self.mark_deleted(kind, request.name, finalizers=[FOREGROUND])

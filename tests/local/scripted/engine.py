@@ -265,6 +265,7 @@ class Model:
 class Handler(BaseHTTPRequestHandler):
     """The HTTP side; ``model`` is set on the subclass that serves."""
 
+    disable_nagle_algorithm = True  # as vLLM's server; else a kept connection waits 40 ms for each answer
     protocol_version = "HTTP/1.1"
     model = None
 

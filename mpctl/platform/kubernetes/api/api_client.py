@@ -319,11 +319,13 @@ class Client:
             Stale: the object has another uid or version.
         """
         call = Call("delete", kind, namespace, name)
-        body: Json = {"propagationPolicy": "Foreground" if foreground else "Background"}
         required = {"uid": uid, "resourceVersion": version}
-        preconditions = {field: value for field, value in required.items() if value is not None}
-        if preconditions:
-            body["preconditions"] = preconditions
+        body: Json = {
+            "propagationPolicy": "Foreground" if foreground else "Background",
+            "preconditions": {field: value for field, value in required.items() if value is not None},
+            # With a body the API server does not look for it in the query.
+            "dryRun": ["All"] if dry_run else [],
+        }
         query = {"dryRun": "All"} if dry_run else {}
         # A delete that happened is answered with 404 the second time, so it can be repeated.
         self._retry_unknown(
