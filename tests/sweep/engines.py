@@ -37,6 +37,9 @@ class _Socket:
     def makefile(self, *_: Any) -> io.BytesIO:
         return self.sent
 
+    def setsockopt(self, *_: Any) -> None:
+        """No network, so no delay to turn off."""
+
     def sendall(self, data: bytes) -> None:
         self.received += data
 
