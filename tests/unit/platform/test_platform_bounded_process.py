@@ -3,13 +3,15 @@ other schema of the same pass is matched."""
 
 import json
 import socket
+import subprocess
+import sys
 
 import pytest
 
 from mpctl.experiment.answers import Answer, Ask, ToolCall
 from mpctl.platform.answers import match_schemas
 from mpctl.platform.bounded_process import Unread, run_each
-from tests.unit.support.limits import within_limits
+from tests.unit.support.limits import MOST_MIB, within_limits
 
 LEVELS = 22
 TWO_REFERENCES = {
@@ -51,6 +53,23 @@ def test_a_schema_of_an_attacker_is_named_and_the_others_are_matched(name):
     assert (first, last) == ([True, False, False], [True])
     assert isinstance(attack, Unread) and reason in attack.reason
     assert "words of a user" not in attack.reason
+
+
+# Its child is its only one: a worker of the tests has children of other tests, and a child starts as its parent's copy.
+PEAK = """
+import json, resource, sys
+from mpctl.platform.bounded_process import run_each
+run_each("schemas", json.loads(sys.stdin.read()), item_s=1.0, whole_s=10.0)
+print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024)
+"""
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_a_schema_of_an_attacker_takes_a_limited_memory(name):
+    schema, document, _ = ATTACKS[name]
+    items = json.dumps([[json.dumps(schema), [json.dumps(document)]]])
+    done = subprocess.run([sys.executable, "-c", PEAK], input=items, capture_output=True, text=True, check=True)
+    assert 1 < float(done.stdout) < MOST_MIB
 
 
 def test_all_schemas_of_a_pass_have_one_deadline():
